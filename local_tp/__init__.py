@@ -1,0 +1,1 @@
+"""Runs one language model over the devices of one PC, and says why the way it does."""

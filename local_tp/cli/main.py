@@ -1,0 +1,61 @@
+"""The `local-tp` command: one parser, one place where errors become a line and an exit code.
+
+Exit codes: 0 done, 1 a worker failed, 2 what was asked for cannot be done, 130 stopped by the
+person. Facts go to standard output, progress and errors to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import NoReturn
+
+from local_tp.cli import facts, measure, page, talk
+from local_tp.errors import LocalTpError, WorkerFault
+
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def build_parser() -> Parser:
+    """Every command with its options."""
+    parser = Parser(
+        prog="local-tp",
+        description="Run a language model split over the devices of this machine.",
+    )
+    parser.add_argument("--version", action="version", version=f"local-tp {version('local-tp')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (facts, talk, page, measure):
+        module.add_commands(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    parsed = build_parser().parse_args(arguments)
+    try:
+        code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except LocalTpError as error:
+        print(f"local-tp: {error}", file=sys.stderr)
+        if isinstance(error, WorkerFault):
+            print(error.traceback, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("local-tp: stopped", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left: nothing more to say, also not while Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code

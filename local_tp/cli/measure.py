@@ -1,0 +1,88 @@
+"""The bench command: prefill and decode of one request, through the engine that serves people."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from local_tp import codec
+from local_tp.cli import options, session
+from local_tp.cli.facts import to_json
+from local_tp.core import Sampling
+from local_tp.engine.engine import Engine
+from local_tp.engine.generation import Timings
+from local_tp.errors import InputError
+
+FIRST_TOKEN = 1000  # an arbitrary stretch of ordinary tokens
+
+
+def add_commands(commands: Any) -> None:
+    parser = commands.add_parser("bench", help="measure tokens a second")
+    options.add_model(parser)
+    group = parser.add_argument_group("measurement")
+    group.add_argument("--prompt-tokens", type=int, default=512, metavar="N", help="default: 512")
+    group.add_argument("--tokens", type=int, default=128, metavar="N", help="default: 128")
+    group.add_argument(
+        "--runs", type=int, default=5, metavar="N", help="counted runs, after one more"
+    )
+    options.add_json(parser)
+    parser.set_defaults(run=run_bench)
+
+
+def run_bench(parsed: argparse.Namespace) -> int:
+    if min(parsed.prompt_tokens, parsed.runs) < 1 or parsed.tokens < 2:
+        raise InputError("give at least 1 --prompt-tokens, 1 --runs and 2 --tokens")
+    if parsed.context is None:
+        parsed.context = parsed.prompt_tokens + parsed.tokens + 1
+    parsed.streams = 1
+    planned = session.plan(parsed)
+    with session.running(planned) as (engine, load_seconds):
+        prompt = bench_prompt(parsed.prompt_tokens, engine.spec.dimensions.vocab)
+        run_once(engine, prompt, parsed.tokens)
+        runs = [run_once(engine, prompt, parsed.tokens) for _ in range(parsed.runs)]
+        report = {
+            "model": engine.model,
+            "prompt_tokens": parsed.prompt_tokens,
+            "tokens": parsed.tokens,
+            "threads": planned.threads,
+            "load_seconds": load_seconds,
+            "prefill_tps": spread([timings.prefill_tps for timings in runs]),
+            "decode_tps": spread([timings.decode_tps for timings in runs]),
+            "predicted": {"prefill_tps": engine.plan.prefill, "decode_tps": engine.plan.decode},
+            "plan": codec.encode(engine.plan),
+        }
+    print(to_json(report) if parsed.json else _text(report))
+    return 0
+
+
+def bench_prompt(length: int, vocab: int) -> list[int]:
+    """`length` different ordinary tokens."""
+    return [(FIRST_TOKEN + i) % vocab for i in range(length)]
+
+
+def run_once(engine: Engine, prompt: Sequence[int], tokens: int) -> Timings:
+    """One greedy request of exactly `tokens` tokens."""
+    generation = engine.submit(prompt, Sampling(), max_tokens=tokens, ignore_eos=True)
+    return generation.result().timings
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float]:
+    """Median, least and most of measurements that were all made."""
+    known = [value for value in values if value is not None]
+    assert len(known) == len(values)
+    return {"median": statistics.median(known), "min": min(known), "max": max(known)}
+
+
+def _text(report: dict[str, Any]) -> str:
+    lines = [
+        f"{report['model']}, {report['plan']['split']} split, {report['threads']} threads a worker"
+    ]
+    for name, tokens in (("prefill", report["prompt_tokens"]), ("decode", report["tokens"])):
+        found = report[f"{name}_tps"]
+        lines.append(
+            f"{name:<8} {found['median']:8.1f} tokens/s ({found['min']:.1f} to {found['max']:.1f}) "
+            f"over {tokens} tokens; predicted {report['predicted'][f'{name}_tps']:.0f}"
+        )
+    return "\n".join(lines)

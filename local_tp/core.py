@@ -1,0 +1,347 @@
+"""The nouns of local_tp: frozen values that every stage passes to the next.
+
+Knows nothing of files, torch or processes. Bytes, seconds and tokens throughout; spans are half
+open. Every noun goes through pickle (to workers) and JSON (`local_tp.codec`, to people).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+DeviceKind = Literal["cuda", "rocm", "xpu", "cpu"]
+LinkKind = Literal["nvlink", "p2p", "host"]
+Split = Literal["single", "layer", "tensor", "hybrid"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Transport = Literal["none", "shared-memory", "gloo", "nccl"]
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+class Span(NamedTuple):
+    """A half-open range of heads, columns, rows or layers. It may be empty."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int) and self.start <= value < self.stop
+
+
+EMPTY = Span(0, 0)
+
+
+# ---------------------------------------------------------------------------- the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Pcie:
+    """PCI Express generation and lanes, as read now and at most."""
+
+    generation: int | None = None
+    width: int | None = None
+    max_generation: int | None = None
+    max_width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One place where a rank can run. `id` is the PCI bus id, or "cpu"."""
+
+    id: str
+    kind: DeviceKind
+    name: str
+    total: int
+    free: int
+    reserve: int = 0
+    bandwidth: float | None = None  # bytes a second
+    flops: float | None = None  # dense 16-bit operations a second
+    capability: tuple[int, int] | None = None
+    pcie: Pcie | None = None
+    display: bool | None = None
+    uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What two devices can say to each other, and whether that was ever verified."""
+
+    a: str
+    b: str
+    kind: LinkKind
+    bandwidth: float | None = None
+    latency: float | None = None
+    verified: bool = False
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A machine. `unknown` says in words what could not be learned."""
+
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+    ram: int = 0
+    available_ram: int = 0
+    cores: int = 1
+    os: str = ""
+    driver: str | None = None
+    unknown: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------------------- the model
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where one stored tensor lies, and how.
+
+    `shape` is (rows, columns), or (n,) for a vector; `format` a row of `checkpoint.formats`;
+    `offset` is absolute in `file`. `paired` says that q or k rows are stored in the order of
+    interleaved rotary pairs (GGUF's llama) rather than in two halves.
+    """
+
+    shape: tuple[int, ...]
+    format: str
+    nbytes: int
+    file: str
+    offset: int
+    paired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """The sizes of a decoder-only transformer, in elements."""
+
+    layers: int
+    hidden: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """Rotary frequency scaling as the checkpoint states it (`kind`: linear, llama3)."""
+
+    kind: Literal["linear", "llama3"]
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What distinguishes one family's maths from another's, as data for the one decoder."""
+
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    rope_scaling: RopeScaling | None = None
+    qkv_bias: bool = False
+    tied_head: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A checkpoint as read from headers alone.
+
+    `tensors` has canonical names: `embed`, `norm`, `head` (absent when tied) and, for layer i,
+    `layers.i.` + `attn_norm`, `q`, `k`, `v`, `o`, `ffn_norm`, `gate`, `up`, `down`, `q_bias`, …
+    `rope_factors`, where a file states its rotary scaling so, divides the frequencies.
+    """
+
+    name: str
+    path: str
+    family: str
+    dimensions: Dimensions
+    traits: Traits
+    tensors: dict[str, TensorInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class TextSpec:
+    """Everything a checkpoint says of text: the vocabulary and the chat template.
+
+    `kind` is "json" (a `tokenizer.json` at `file`), "gpt2" (byte-level BPE) or "llama"
+    (SentencePiece BPE with scores and byte fallback), the latter two from GGUF metadata.
+    """
+
+    kind: Literal["json", "gpt2", "llama"]
+    file: str | None = None
+    tokens: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
+    token_types: tuple[int, ...] = ()
+    merges: tuple[str, ...] = ()
+    pre: str = "default"
+    bos: int | None = None
+    eos: int | None = None
+    stop_ids: tuple[int, ...] = ()  # every id that ends a turn, eos included
+    unknown: int | None = None
+    add_bos: bool = False
+    add_space_prefix: bool = True
+    chat_template: str | None = None
+
+
+# -------------------------------------------------------------------------------- the plan
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a person asked for. `None` leaves the choice to the planner."""
+
+    devices: tuple[str, ...] = ()
+    split: Split | None = None
+    context: int | None = None
+    streams: int = 4
+    dtype: Dtype = "auto"
+    kv_format: str = "float32"
+    chunk: int = 512
+    reserve: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What one rank holds: the one form that says every split.
+
+    Query heads follow KV heads: a rank holds whole groups, or a part of one KV head's group
+    (that head is then replicated on several ranks). `vocab` cuts the embedding on the first
+    stage and the head on the last. `weights`, `kv` and `workspace` are predicted bytes.
+    """
+
+    rank: int
+    device: str
+    stage: int
+    layers: Span
+    query_heads: Span
+    kv_heads: Span
+    ffn: Span
+    vocab: Span
+    weights: int = 0
+    kv: int = 0
+    workspace: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A decision. `prefill` and `decode` are predicted tokens a second; `bound` is their limit."""
+
+    model: str
+    goal: Goal
+    placements: tuple[Placement, ...]
+    transport: Transport
+    context: int
+    page_size: int
+    pages: int
+    split: Split = "single"
+    replicas: int = 1
+    prefill: float | None = None
+    decode: float | None = None
+    bound: str = ""
+    notes: tuple[str, ...] = ()
+
+    def stage(self, index: int) -> tuple[Placement, ...]:
+        """The ranks of one stage, in rank order."""
+        return tuple(p for p in self.placements if p.stage == index)
+
+    @property
+    def stages(self) -> int:
+        return 1 + max(p.stage for p in self.placements)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A rectangle of a stored tensor, and its first row in the (fused) parameter of a rank."""
+
+    parameter: str
+    source: str
+    rows: Span
+    columns: Span
+    offset: int
+
+
+# ---------------------------------------------------------------------------- running text
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to choose the next token. The defaults are greedy and change nothing.
+
+    Applied in this order: logit bias, repetition penalty, presence and frequency penalty,
+    temperature, top-k, top-p, min-p. `top_k` 0, `top_p` 1 and `min_p` 0 switch a filter off.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None  # how many alternatives to report with each token
+
+    @property
+    def needs_history(self) -> bool:
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's natural-log probability and its best-placed rivals (id, logprob)."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request's part in a step: `tokens` stand at `position` and the places after it.
+
+    `pages` cover position 0 up to the last token. `sampling` is set where the last token's
+    logits are to be sampled; `history` then holds prompt and output, if a penalty needs them,
+    and `prompt_length` divides them. `score` asks for the log probability of each next token of
+    `targets`; `logits` for the raw logits of the last token.
+    """
+
+    request: int
+    tokens: tuple[int, ...]
+    position: int
+    pages: tuple[int, ...]
+    sampling: Sampling | None = None
+    history: tuple[int, ...] = ()
+    prompt_length: int = 0
+    targets: tuple[int, ...] = ()
+    score: int | None = None
+    logits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What every worker does next, in the same order everywhere."""
+
+    number: int
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """What the last stage found for one row."""
+
+    request: int
+    token: int | None = None
+    logprob: TokenLogprob | None = None
+    scores: tuple[TokenLogprob, ...] = ()
+    logits: bytes | None = None  # float32, little endian, (vocab,)

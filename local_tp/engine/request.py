@@ -1,0 +1,92 @@
+"""A request as the engine follows it: tokens, never tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from local_tp.core import FinishReason, Row, RowResult, Sampling, TokenLogprob
+from local_tp.engine.generation import Chunk, Generation
+from local_tp.engine.textstream import TextStream
+
+
+@dataclass
+class Request:
+    """One prompt and the answer so far.
+
+    `computed` counts the leading tokens whose keys and values are in the cache; it falls to zero
+    when the request loses its pages, and prompt and output are then computed again.
+    """
+
+    id: int
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    max_tokens: int
+    generation: Generation
+    text: TextStream
+    stop_ids: frozenset[int]
+    score: int | None = None
+    output: list[int] = field(default_factory=list)
+    computed: int = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.output)
+
+    @property
+    def decoding(self) -> bool:
+        """Only the newest token is missing from the cache."""
+        return bool(self.output) and self.computed == self.length - 1
+
+    @property
+    def hoped(self) -> int:
+        """The most tokens it can come to hold."""
+        return len(self.prompt) + self.max_tokens
+
+    def forget(self) -> None:
+        """Its pages are gone: everything is to be computed again."""
+        self.computed = 0
+        if not self.output:
+            self.generation.prompt_scores = ()
+
+    def next_row(self, chunk: int, pages: tuple[int, ...]) -> Row:
+        """The next tokens to compute, `chunk` at most; the last of them are sampled."""
+        tokens = self.prompt + tuple(self.output)
+        stop = min(self.computed + chunk, self.length)
+        last = stop == self.length
+        scored = self.score is not None and not self.output
+        return Row(
+            request=self.id,
+            tokens=tokens[self.computed : stop],
+            position=self.computed,
+            pages=pages,
+            sampling=self.sampling if last and self.max_tokens else None,
+            history=tokens if last and self.sampling.needs_history else (),
+            prompt_length=len(self.prompt),
+            targets=tokens[self.computed + 1 : stop + 1] if scored else (),
+            score=self.score if scored else None,
+        )
+
+    def take(self, row: Row, result: RowResult) -> FinishReason | None:
+        """Account for a finished row; a reason if the request is complete."""
+        self.computed += len(row.tokens)
+        self.generation.prompt_scores += result.scores
+        if result.token is None:
+            done = self.computed == self.length and not self.max_tokens
+            return "length" if done else None
+        self.output.append(result.token)
+        logprobs = () if result.logprob is None else (result.logprob,)
+        if result.token in self.stop_ids:
+            self._push(self.text.flush(), result.token, ())
+            return "stop"
+        text = self.text.push(result.token)
+        ended: FinishReason | None = None
+        if self.text.stopped:
+            ended = "stop"
+        elif len(self.output) >= self.max_tokens:
+            text += self.text.flush()
+            ended = "stop" if self.text.stopped else "length"
+        self._push(text, result.token, logprobs)
+        return ended
+
+    def _push(self, text: str, token: int, logprobs: tuple[TokenLogprob, ...]) -> None:
+        self.generation.push(Chunk(text, (token,), logprobs))

@@ -1,0 +1,80 @@
+"""Chooses what runs next: a chunk of one prompt, or the next token of every running request.
+
+The two alternate and are never mixed, so that a row meets the same kernels in any company: a
+request gets the text it would have had alone. When pages run out the youngest request gives up its
+own and waits; nothing is refused once it was accepted. Knows nothing of workers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from local_tp.core import Row, Step
+from local_tp.engine.pages import PagePool
+from local_tp.engine.request import Request
+
+
+class Scheduler:
+    """`streams` requests at most run at once; a prompt goes through in chunks of `chunk` tokens."""
+
+    def __init__(self, pool: PagePool, streams: int, chunk: int) -> None:
+        self.pool, self._streams, self._chunk = pool, streams, chunk
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self._number = 0
+        self._prefilled_last = False
+
+    def add(self, request: Request) -> None:
+        self.waiting.append(request)
+
+    def next(self) -> Step | None:
+        """The next step, or `None` if nobody wants anything."""
+        self._admit()
+        decoding = [request for request in self.running if request.decoding]
+        prefill = next((request for request in self.running if not request.decoding), None)
+        if prefill is not None and (not decoding or not self._prefilled_last):
+            rows = self._rows([prefill])
+        else:
+            rows = self._rows(decoding)
+        if not rows:
+            return None
+        self._prefilled_last = len(rows[0].tokens) > 1
+        self._number += 1
+        return Step(self._number, rows)
+
+    def remove(self, request: Request) -> None:
+        """Forget a request, finished or cancelled; its pages are free at once."""
+        self.pool.release(request.id)
+        if request in self.running:
+            self.running.remove(request)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.running) < self._streams:
+            request = self.waiting[0]
+            if not self.pool.grow(request.id, request.length, request.hoped):
+                return
+            self.running.append(self.waiting.popleft())
+
+    def _rows(self, requests: list[Request]) -> tuple[Row, ...]:
+        rows = []
+        for request in requests:
+            if request in self.running and self._make_room(request):
+                rows.append(request.next_row(self._chunk, self.pool.pages(request.id)))
+        return tuple(row for row in rows if self._holds(row))
+
+    def _holds(self, row: Row) -> bool:
+        """Not preempted for the sake of a later row of the same step."""
+        return any(request.id == row.request for request in self.running)
+
+    def _make_room(self, request: Request) -> bool:
+        """Pages for all tokens so far, at the cost of the youngest; false if that is itself."""
+        while not self.pool.grow(request.id, request.length, request.hoped):
+            youngest = self.running.pop()
+            self.pool.release(youngest.id)
+            youngest.forget()
+            self.waiting.appendleft(youngest)
+            if youngest is request:
+                return False
+        return True

@@ -1,0 +1,90 @@
+"""From one row of logits to a token, by the rules of a `Sampling`.
+
+Stateless: history and position come with the row, and a seeded request draws from its own stream at
+its own position, so that its tokens do not depend on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from torch import Tensor
+
+from local_tp.core import Sampling, TokenLogprob
+
+_SEED_STEP = 0x9E3779B97F4A7C15  # an odd constant that spreads positions over 64 bits
+
+
+def sample(
+    logits: Tensor,
+    sampling: Sampling,
+    history: tuple[int, ...],
+    prompt_length: int,
+    position: int,
+) -> int:
+    """Choose from (vocab,) float32 logits; `position` is the place of the chosen token."""
+    if sampling.logit_bias or sampling.needs_history:
+        logits = adjusted(logits, sampling, history, prompt_length)
+    if sampling.temperature <= 0:
+        return int(logits.argmax())
+    values, tokens = _filtered(logits / sampling.temperature, sampling)
+    weights = values.softmax(-1)
+    generator = None
+    if sampling.seed is not None:
+        generator = torch.Generator(device=logits.device)
+        generator.manual_seed((sampling.seed + position * _SEED_STEP) % 2**63)
+    chosen = torch.multinomial(weights, 1, generator=generator)
+    return int(tokens[chosen])
+
+
+def adjusted(
+    logits: Tensor, sampling: Sampling, history: tuple[int, ...], prompt_length: int
+) -> Tensor:
+    """Logits with bias and penalties, a copy.
+
+    Repetition divides positive and multiplies negative logits of every token seen, prompt included
+    (Keskar et al. 2019); presence and frequency subtract for tokens of the output alone (OpenAI).
+    """
+    logits = logits.clone()
+    for token, bias in sampling.logit_bias:
+        logits[token] += bias
+    if sampling.repetition_penalty != 1.0 and history:
+        seen = torch.tensor(sorted(set(history)), device=logits.device)
+        old = logits[seen]
+        penalty = sampling.repetition_penalty
+        logits[seen] = torch.where(old > 0, old / penalty, old * penalty)
+    output = history[prompt_length:]
+    if output and (sampling.presence_penalty or sampling.frequency_penalty):
+        for token, count in Counter(output).items():
+            logits[token] -= sampling.presence_penalty + sampling.frequency_penalty * count
+    return logits
+
+
+def logprob_of(logits: Tensor, token: int, alternatives: int) -> TokenLogprob:
+    """The natural-log probability of `token` and of the best `alternatives`, from raw logits."""
+    logprobs = logits.log_softmax(-1)
+    top = logprobs.topk(min(alternatives, len(logprobs)))
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return TokenLogprob(token, float(logprobs[token]), tuple(pairs))
+
+
+def _filtered(logits: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """The candidates that top-k, top-p and min-p leave, best first: (logits, tokens)."""
+    k = sampling.top_k if 0 < sampling.top_k < len(logits) else 0
+    if k:
+        values, tokens = logits.topk(k)
+    elif sampling.top_p < 1.0 or sampling.min_p > 0.0:
+        values, tokens = logits.sort(descending=True)
+    else:
+        return logits, torch.arange(len(logits), device=logits.device)
+    if sampling.top_p < 1.0:
+        probability = values.softmax(-1)
+        before = probability.cumsum(-1) - probability
+        keep = max(1, int((before < sampling.top_p).sum()))
+        values, tokens = values[:keep], tokens[:keep]
+    if sampling.min_p > 0.0:
+        probability = values.softmax(-1)
+        keep = max(1, int((probability >= sampling.min_p * probability[0]).sum()))
+        values, tokens = values[:keep], tokens[:keep]
+    return values, tokens

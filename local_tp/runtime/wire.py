@@ -1,0 +1,102 @@
+"""What the parent and its workers say to each other, and how it is framed.
+
+Messages are pickled dataclasses behind a length, over the worker's standard streams: parent and
+worker are the same program on the same machine, so pickle is safe here. Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from local_tp.core import Device, ModelSpec, Plan, RowResult, Step
+
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Become rank `rank` of `plan`. `memory` and `meeting` are paths that all ranks share."""
+
+    spec: ModelSpec
+    plan: Plan
+    rank: int
+    devices: tuple[Device, ...]  # by rank
+    threads: int
+    memory: str | None
+    meeting: str
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Leave, also while loading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Stored bytes read so far and in all."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a rank really took: weights as held, resident bytes it added, and seconds."""
+
+    weights: int
+    resident: int
+    load_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    measured: Measured
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A step's results, from the leader of the last stage."""
+
+    number: int
+    results: tuple[RowResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The worker raised and is leaving."""
+
+    summary: str
+    traceback: str
+
+
+Command = Load | Run | Stop
+Answer = Loaded | Ready | Done | Fault
+
+
+def write(stream: BinaryIO, message: Command | Answer) -> None:
+    """Send one message. Raises `BrokenPipeError` if nobody reads."""
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.write(_LENGTH.pack(len(body)) + body)
+    stream.flush()
+
+
+def read(stream: BinaryIO) -> Command | Answer | None:
+    """The next message, or `None` at the end of the stream."""
+    header = stream.read(_LENGTH.size)
+    if len(header) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(header)
+    body = stream.read(length)
+    if len(body) < length:
+        return None
+    message: Command | Answer = pickle.loads(body)
+    return message

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Makes what the tests need and runs them all; arguments go to pytest, and then only pytest runs.
+set -eu
+cd "$(dirname "$0")"
+./start.sh --setup-only --extras test
+python=.venv/bin/python
+"$python" -m local_tp models pull starter
+
+if [ $# -gt 0 ]; then
+    exec "$python" -m pytest "$@"
+fi
+
+failed=
+check() {
+    echo "== $*"
+    "$python" -m "$@" || failed="$failed $1"
+}
+check ruff check .
+check ruff format --check .
+check mypy
+check mypy scripts app.py
+check pytest --cov --cov-report=term:skip-covered
+if [ -n "$failed" ]; then
+    echo "test: failed:$failed" >&2
+    exit 1
+fi

@@ -1,0 +1,183 @@
+"""The plan as a card: who holds what, what it was predicted to cost, and what it costs.
+
+Pure: a `Plan` and what was measured in, HTML out, every foreign word escaped. Knows nothing of
+Gradio. A number that was not measured is shown as a dash, never as the prediction again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from local_tp.core import Placement, Plan, Span
+from ui.seam import MeasuredView, WorkerView
+
+SPLITS = {
+    "single": "one device",
+    "layer": "by layers",
+    "tensor": "within layers",
+    "hybrid": "by layers and within them",
+}
+PARTS = ("weights", "kv", "workspace")
+# Above this many ranks their details start folded, so that all of them fit on a screen.
+UNFOLDED = 3
+
+
+def plan_card(
+    plan: Plan,
+    measured: Mapping[int, MeasuredView],
+    workers: Sequence[WorkerView],
+) -> str:
+    """The whole card. `measured` goes by rank and may be empty; so may `workers`."""
+    by_rank = {worker.rank: worker for worker in workers}
+    largest = max(_total(placement) for placement in plan.placements)
+    ranks = "".join(
+        _rank(plan, p, measured.get(p.rank), by_rank.get(p.rank), largest) for p in plan.placements
+    )
+    return f'<div class="tp-plan">{_summary(plan)}{_legend()}{ranks}{_notes(plan)}</div>'
+
+
+def size(count: int) -> str:
+    """Bytes for people, in binary units and three digits."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1024, larger
+    if unit == "B":
+        return f"{count} B"
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:,.{digits}f} {unit}"
+
+
+def span(held: Span, whole: int) -> str:
+    """A span as people count it, first and last included."""
+    if not held.size:
+        return "none"
+    if held.size == whole:
+        return f"all {whole:,}"
+    if held.size == 1:
+        return f"{held.start:,} of {whole:,}"
+    return f"{held.start:,} to {held.stop - 1:,} of {whole:,}"
+
+
+# --------------------------------------------------------------------------------- its parts
+
+
+def _summary(plan: Plan) -> str:
+    count = len(plan.placements)
+    facts = [
+        ("Split", f"{SPLITS[plan.split]}, {count} {'rank' if count == 1 else 'ranks'}"),
+        ("Transport", plan.transport.replace("-", " ")),
+        ("Context", f"{plan.context:,} tokens"),
+        ("Cache", f"{plan.pages:,} pages of {plan.page_size} tokens"),
+    ]
+    if plan.replicas > 1:
+        facts.append(("Replicas", str(plan.replicas)))
+    if plan.decode is not None:
+        facts.append(("Predicted", f"{plan.decode:,.1f} tokens/s writing"))
+    if plan.prefill is not None:
+        facts.append(("", f"{plan.prefill:,.0f} tokens/s reading"))
+    if plan.bound:
+        facts.append(("Limited by", plan.bound))
+    return f'<dl class="tp-facts">{_facts(facts)}</dl>'
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> str:
+    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+
+
+def _legend() -> str:
+    keys = (("weights", "weights"), ("kv", "KV cache"), ("workspace", "workspace"))
+    listed = "".join(
+        f'<span><i class="tp-{part}" aria-hidden="true"></i>{name}</span>' for part, name in keys
+    )
+    return f'<div class="tp-legend">{listed}</div>'
+
+
+def _rank(
+    plan: Plan,
+    placement: Placement,
+    measured: MeasuredView | None,
+    worker: WorkerView | None,
+    largest: int,
+) -> str:
+    opened = " open" if len(plan.placements) <= UNFOLDED else ""
+    stage = f" · stage {placement.stage}" if plan.stages > 1 else ""
+    return (
+        f'<details class="tp-rank"{opened}><summary>'
+        f'<span class="tp-rank-name">{_dot(worker)}<b>Rank {placement.rank}</b>'
+        f'<span class="tp-device">{escape(placement.device)}{stage}</span>'
+        f'<span class="tp-total">{size(_total(placement))}</span></span>'
+        f"{_bar(placement, largest)}</summary>"
+        f'<dl class="tp-facts">{_facts(_holds(plan, placement))}</dl>'
+        f"{_bytes(placement, measured)}</details>"
+    )
+
+
+def _dot(worker: WorkerView | None) -> str:
+    if worker is None:
+        return ""
+    state = "alive" if worker.alive else "not alive"
+    words = f"{state}, process {worker.pid}" if worker.pid is not None else state
+    kind = "tp-good" if worker.alive else "tp-bad"
+    return f'<i class="tp-dot {kind}" role="img" aria-label="{words}" title="{words}"></i>'
+
+
+def _bar(placement: Placement, largest: int) -> str:
+    """Predicted bytes by kind; the largest rank fills the width."""
+    parts = "".join(
+        f'<i class="tp-{part}" style="width:{getattr(placement, part) / max(largest, 1):.2%}"></i>'
+        for part in PARTS
+    )
+    return f'<span class="tp-bar" aria-hidden="true">{parts}</span>'
+
+
+def _holds(plan: Plan, placement: Placement) -> list[tuple[str, str]]:
+    """What the rank has of the model, in the model's own numbering."""
+    ranks = plan.placements
+    return [
+        ("Layers", span(placement.layers, max(p.layers.stop for p in ranks))),
+        ("Query heads", span(placement.query_heads, max(p.query_heads.stop for p in ranks))),
+        ("KV heads", span(placement.kv_heads, max(p.kv_heads.stop for p in ranks))),
+        ("FFN columns", span(placement.ffn, max(p.ffn.stop for p in ranks))),
+        ("Vocabulary", span(placement.vocab, max(p.vocab.stop for p in ranks))),
+    ]
+
+
+def _bytes(placement: Placement, measured: MeasuredView | None) -> str:
+    """Predicted beside measured; the measured total is the whole process."""
+    weights = size(measured.weights) if measured else "–"
+    resident = size(measured.resident) if measured else "–"
+    rows = (
+        ("Weights", size(placement.weights), weights),
+        ("KV cache", size(placement.kv), "–"),
+        ("Workspace", size(placement.workspace), "–"),
+        ("Total", size(_total(placement)), resident),
+    )
+    body = "".join(
+        f'<tr><th scope="row">{name}</th><td>{predicted}</td><td>{held}</td></tr>'
+        for name, predicted, held in rows
+    )
+    caption = (
+        f"<caption>measured total: the whole process, its libraries included; "
+        f"loaded in {measured.load_seconds:.1f} s</caption>"
+        if measured
+        else ""
+    )
+    return (
+        f'<table class="tp-bytes">{caption}<thead><tr><th scope="col"></th>'
+        f'<th scope="col">predicted</th><th scope="col">measured</th></tr></thead>'
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _notes(plan: Plan) -> str:
+    if not plan.notes:
+        return ""
+    listed = "".join(f"<li>{escape(note)}</li>" for note in plan.notes)
+    return f'<div class="tp-notes"><b>Why this plan</b><ul>{listed}</ul></div>'
+
+
+def _total(placement: Placement) -> int:
+    return placement.weights + placement.kv + placement.workspace
