@@ -13,7 +13,7 @@ fi
 failed=
 check() {
     echo "== $*"
-    "$python" -m "$@" || failed="$failed $1"
+    "$python" -m "$@" || failed="$failed [$*]"
 }
 check ruff check .
 check ruff format --check .

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -159,7 +159,9 @@ def undone(conversation: Conversation, index: int) -> tuple[Conversation, str]:
 # -------------------------------------------------------------------------------- an answer
 
 
-async def answer(engine: ChatEngine, session: Session, request: Request) -> AsyncIterator[Frame]:
+async def answer(
+    engine: ChatEngine, session: Session, request: Request
+) -> AsyncGenerator[Frame, None]:
     """Frames from the question to the end of its answer; errors are frames too.
 
     Where not a word comes back, the conversation falls back and the text is not lost; a failure

@@ -7,6 +7,7 @@ for several tabs at once.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from html import escape
@@ -35,7 +36,17 @@ STYLE = Path(__file__).with_name("theme.css")
 
 
 def mount(app: FastAPI, engine: ChatEngine, presets: Sequence[Preset], path: str = "/") -> FastAPI:
-    """Serve the page from `app` at `path`; mount it after the routes it must not hide."""
+    """Serve the page from `app` at `path`; mount it after the routes it must not hide.
+
+    Call it where no event loop runs.
+    """
+    # Gradio opens event loops and never closes them, unless one is running while it builds.
+    return asyncio.run(_mounted(app, engine, presets, path))
+
+
+async def _mounted(
+    app: FastAPI, engine: ChatEngine, presets: Sequence[Preset], path: str
+) -> FastAPI:
     served: FastAPI = gr.mount_gradio_app(
         app,
         build_page(engine, presets),
@@ -59,7 +70,11 @@ def theme() -> gr.themes.Base:
         radius_size=gr.themes.sizes.radius_lg,
         font=("system-ui", "-apple-system", "Segoe UI", "sans-serif"),
         font_mono=("ui-monospace", "Consolas", "monospace"),
-    ).set(chatbot_text_size="15px")
+    ).set(
+        chatbot_text_size="15px",
+        body_text_color_subdued="*neutral_500",
+        block_info_text_color="*neutral_500",
+    )
 
 
 def build_page(engine: ChatEngine, presets: Sequence[Preset]) -> gr.Blocks:
@@ -100,7 +115,7 @@ def _conversation(engine: ChatEngine) -> tuple[gr.Chatbot, gr.HTML, gr.Textbox]:
     box = gr.Textbox(
         label="Message",
         show_label=False,
-        placeholder="Message (Enter sends, Shift+Enter starts a new line)",
+        placeholder="Message",
         lines=1,
         max_lines=8,
         submit_btn=SEND,

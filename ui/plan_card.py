@@ -146,7 +146,7 @@ def _holds(plan: Plan, placement: Placement) -> list[tuple[str, str]]:
 
 
 def _bytes(placement: Placement, measured: MeasuredView | None) -> str:
-    """Predicted beside measured; the measured total is the whole process."""
+    """Predicted beside measured; the measured total is what loading added."""
     weights = size(measured.weights) if measured else "–"
     resident = size(measured.resident) if measured else "–"
     rows = (
@@ -160,8 +160,8 @@ def _bytes(placement: Placement, measured: MeasuredView | None) -> str:
         for name, predicted, held in rows
     )
     caption = (
-        f"<caption>measured total: the whole process, its libraries included; "
-        f"loaded in {measured.load_seconds:.1f} s</caption>"
+        f"<caption>loaded in {measured.load_seconds:.1f} s; "
+        "the measured total is what loading added to the process</caption>"
         if measured
         else ""
     )

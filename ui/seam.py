@@ -14,7 +14,7 @@ from local_tp.engine.generation import Generation
 
 
 class MeasuredView(Protocol):
-    """What a rank really holds: bytes, bytes of its process, and seconds to load."""
+    """What a rank really took: weights as held, resident bytes it added, and seconds."""
 
     @property
     def weights(self) -> int: ...

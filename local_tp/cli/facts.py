@@ -31,9 +31,9 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser("models", help="the models on this machine")
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     listing = actions.add_parser("list", help="names, sizes and places (the default)")
-    for each in (parser, listing):
-        options.add_json(each)
-        each.set_defaults(run=run_models_list)
+    options.add_json(parser)
+    options.add_json(listing, default=argparse.SUPPRESS)  # else it undoes `models --json list`
+    parser.set_defaults(run=run_models_list)
     pull = actions.add_parser("pull", help="fetch a model")
     pull.add_argument("name", choices=["starter"], help="starter: a small instruct model, 94 MiB")
     pull.set_defaults(run=run_models_pull)

@@ -7,6 +7,7 @@ person. Facts go to standard output, progress and errors to standard error.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,8 @@ def build_parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal can show every character
     parsed = build_parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)

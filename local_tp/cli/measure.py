@@ -34,8 +34,11 @@ def add_commands(commands: Any) -> None:
 def run_bench(parsed: argparse.Namespace) -> int:
     if min(parsed.prompt_tokens, parsed.runs) < 1 or parsed.tokens < 2:
         raise InputError("give at least 1 --prompt-tokens, 1 --runs and 2 --tokens")
+    need = parsed.prompt_tokens + parsed.tokens
     if parsed.context is None:
-        parsed.context = parsed.prompt_tokens + parsed.tokens + 1
+        parsed.context = need + 1
+    if parsed.context < need:
+        raise InputError(f"--context {parsed.context} cuts the run short: give {need} or more")
     parsed.streams = 1
     planned = session.plan(parsed)
     with session.running(planned) as (engine, load_seconds):

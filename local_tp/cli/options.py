@@ -67,8 +67,10 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+def add_json(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
+    parser.add_argument(
+        "--json", action="store_true", default=default, help="print JSON on standard output"
+    )
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +90,10 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling(parsed: argparse.Namespace) -> Sampling:
-    """The sampling that the options ask for. Raises `InputError` for values out of range."""
+    """The sampling that the options ask for. Raises `InputError` for values out of range.
+
+    That goes for when to stop, too, so that it is said before a worker starts.
+    """
     checks = (
         ("--temperature", parsed.temperature, 0.0, 100.0),
         ("--top-k", parsed.top_k, 0, 1 << 31),
@@ -101,6 +106,10 @@ def sampling(parsed: argparse.Namespace) -> Sampling:
     for name, value, least, most in checks:
         if not least <= value <= most:
             raise InputError(f"{name} {value} is out of range: give {least} to {most}")
+    if parsed.max_tokens is not None and parsed.max_tokens < 0:
+        raise InputError(f"--max-tokens {parsed.max_tokens} is negative: give 0 or more")
+    if "" in parsed.stop:
+        raise InputError("an empty --stop would stop every answer at once: leave it out")
     return Sampling(
         temperature=parsed.temperature,
         top_k=parsed.top_k,
@@ -150,7 +159,7 @@ def placements(parsed: argparse.Namespace) -> tuple[Placement, ...] | None:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"cannot read the placement {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PlanError(
             f"{path} is not JSON ({error}): write one with `local-tp plan --json`"
         ) from error
@@ -158,7 +167,7 @@ def placements(parsed: argparse.Namespace) -> tuple[Placement, ...] | None:
         data = data.get("placements", data)
     if not isinstance(data, list) or not data:
         raise PlanError(f"{path} holds no placements: write one with `local-tp plan --json`")
-    return tuple(codec.decode(Placement, entry) for entry in data)
+    return tuple(_placement(path, number, entry) for number, entry in enumerate(data))
 
 
 def threads(parsed: argparse.Namespace, ranks: tuple[Device, ...], cores: int) -> int:
@@ -170,11 +179,18 @@ def threads(parsed: argparse.Namespace, ranks: tuple[Device, ...], cores: int) -
     return max(1, cores // max(1, sum(device.kind == "cpu" for device in ranks)))
 
 
+def _placement(path: Path, number: int, entry: object) -> Placement:
+    try:
+        return codec.decode(Placement, entry)
+    except InputError as error:
+        raise PlanError(f"{path}: placements[{number}]: {error}") from error
+
+
 def _reserve(entries: list[str], rig: Rig) -> dict[str, int]:
     reserve = {}
     for entry in entries:
         name, _, amount = entry.partition("=")
-        if not amount.isdigit():
+        if not amount.isdecimal():
             raise InputError(f"--reserve {entry}: write DEVICE=MiB, as in cpu=2048")
         (device,) = resolve_devices([name], rig)
         reserve[device.id] = int(amount) * MIB

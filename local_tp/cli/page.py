@@ -30,11 +30,13 @@ def add_commands(commands: Any) -> None:
 
 def run_serve(parsed: argparse.Namespace) -> int:
     from local_tp.api.server import bind, create_app, serve, url
-    from ui.page import mount
-    from ui.presets import read_presets
 
     listener = bind(parsed.host, parsed.port)
     try:
+        # Gradio takes seconds to import; a port in use is said before.
+        from ui.page import mount
+        from ui.presets import read_presets
+
         planned = session.plan(parsed)
         presets = read_presets(settings.presets() / "sampling.toml")
         with session.running(planned) as (engine, _):

@@ -62,6 +62,8 @@ def _answer_once(
     chosen: Sampling,
     continues: bool = False,
 ) -> int:
+    if not prompt:
+        raise InputError("the prompt is empty: write at least one character in --prompt")
     if len(prompt) >= planned.plan.context:
         raise PromptTooLong(
             len(prompt) + 1, planned.plan.context, "prompt with one token of answer"

@@ -77,7 +77,9 @@ class Engine:
         self._inbox: queue.SimpleQueue[Request | _Cancel | _Wake | _Close] = queue.SimpleQueue()
         self._failure: LocalTpError | None = None
         self._closed = False
+        self._door = threading.Lock()  # what was let in before closing is in the inbox by then
         self._crew.watch(lambda: self._inbox.put(_Wake()))
+        self._inbox.put(_Wake())  # a worker may have died before anybody watched
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
 
@@ -125,9 +127,8 @@ class Engine:
         the crew's failure if there is one.
         """
         if self._failure is not None:
-            raise self._failure
-        if self._closed:
-            raise LocalTpError("the engine is closed: start local-tp again")
+            # One error for many callers: each would leave its frames, and its prompt, on it.
+            raise self._failure.with_traceback(None)
         self._check(prompt, max_tokens)
         room = self.context - len(prompt)
         id = next(self._ids)
@@ -142,7 +143,10 @@ class Engine:
             stop_ids=frozenset() if ignore_eos else self.tokenizer.stop_ids,
             score=score_prompt,
         )
-        self._inbox.put(request)
+        with self._door:
+            if self._closed:
+                raise LocalTpError("the engine is closed: start local-tp again")
+            self._inbox.put(request)
         return generation
 
     def health(self) -> Health:
@@ -205,10 +209,11 @@ class Engine:
             elif isinstance(item, _Cancel) and item.request in self._requests:
                 self._finish(self._requests[item.request], "cancelled")
             elif isinstance(item, _Close):
-                self._closed = True
+                with self._door:
+                    self._closed = True
                 for request in list(self._requests.values()):
                     self._finish(request, "cancelled")
-            elif isinstance(item, _Wake) and self._failure is None:
+            elif isinstance(item, _Wake) and self._failure is None and not self._closed:
                 self._raise_failure()
 
     def _raise_failure(self) -> None:

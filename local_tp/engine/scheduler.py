@@ -32,13 +32,13 @@ class Scheduler:
         self._admit()
         decoding = [request for request in self.running if request.decoding]
         prefill = next((request for request in self.running if not request.decoding), None)
+        chosen = decoding
         if prefill is not None and (not decoding or not self._prefilled_last):
-            rows = self._rows([prefill])
-        else:
-            rows = self._rows(decoding)
+            chosen = [prefill]
+        rows = self._rows(chosen)
         if not rows:
             return None
-        self._prefilled_last = len(rows[0].tokens) > 1
+        self._prefilled_last = chosen is not decoding
         self._number += 1
         return Step(self._number, rows)
 

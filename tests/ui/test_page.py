@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -117,5 +118,5 @@ def test_the_page_asks_no_other_host(engine: FakeEngine) -> None:
     assert config["analytics_enabled"] is False
     assert config["title"] == "small · local_tp"
     assert "tp-plan" in config["css"]
-    assert "http" not in theme
+    assert re.findall(r"(?:url\(|@import)\W*https?:", theme + config["css"]) == []
     assert config["stylesheets"] == []

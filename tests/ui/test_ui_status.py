@@ -16,6 +16,11 @@ def test_numbers_of_an_answer() -> None:
     assert 'style="width:40.1%"' in html
 
 
+def test_before_the_first_token() -> None:
+    html = status_line(Timings(300, 0, None, 0.5), 1000, None)
+    assert "<b>reading the prompt…</b></span><span>300 in</span><span>0 out</span>" in html
+
+
 def test_why_it_ended() -> None:
     cut = Timings(10, 20, 0.1, 1.0)
     assert "cut at max tokens" in status_line(cut, 1000, "length")
