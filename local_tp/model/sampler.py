@@ -13,7 +13,9 @@ from torch import Tensor
 
 from local_tp.core import Sampling, TokenLogprob
 
+BEST = 512  # candidates that nearly always hold the top-p mass
 _SEED_STEP = 0x9E3779B97F4A7C15  # an odd constant that spreads positions over 64 bits
+_GREEDY_BELOW = 1e-6  # a temperature so low only takes the best, and lower ones overflow float32
 
 
 def sample(
@@ -26,7 +28,7 @@ def sample(
     """Choose from (vocab,) float32 logits; `position` is the place of the chosen token."""
     if sampling.logit_bias or sampling.needs_history:
         logits = adjusted(logits, sampling, history, prompt_length)
-    if sampling.temperature <= 0:
+    if sampling.temperature < _GREEDY_BELOW:
         return int(logits.argmax())
     values, tokens = _filtered(logits / sampling.temperature, sampling)
     weights = values.softmax(-1)
@@ -70,21 +72,30 @@ def logprob_of(logits: Tensor, token: int, alternatives: int) -> TokenLogprob:
 
 
 def _filtered(logits: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """The candidates that top-k, top-p and min-p leave, best first: (logits, tokens)."""
-    k = sampling.top_k if 0 < sampling.top_k < len(logits) else 0
-    if k:
-        values, tokens = logits.topk(k)
+    """The candidates that top-k, top-p and min-p leave: (logits, tokens), best first if any is on.
+
+    Top-p counts probability among what top-k left.
+    """
+    if 0 < sampling.top_k < len(logits):
+        values, tokens = logits.topk(sampling.top_k)
+        total = values.logsumexp(-1)
     elif sampling.top_p < 1.0 or sampling.min_p > 0.0:
-        values, tokens = logits.sort(descending=True)
+        total = logits.logsumexp(-1)
+        values, tokens = _best(logits, total, sampling)
     else:
         return logits, torch.arange(len(logits), device=logits.device)
+    probability = (values - total).exp()
+    keep = probability >= sampling.min_p * probability[0]
     if sampling.top_p < 1.0:
-        probability = values.softmax(-1)
-        before = probability.cumsum(-1) - probability
-        keep = max(1, int((before < sampling.top_p).sum()))
-        values, tokens = values[:keep], tokens[:keep]
-    if sampling.min_p > 0.0:
-        probability = values.softmax(-1)
-        keep = max(1, int((probability >= sampling.min_p * probability[0]).sum()))
-        values, tokens = values[:keep], tokens[:keep]
-    return values, tokens
+        keep &= probability.cumsum(-1) - probability < sampling.top_p
+    keep[0] = True
+    return values[keep], tokens[keep]
+
+
+def _best(logits: Tensor, total: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Sorted logits, only as far down as top-p or min-p can reach: sorting them all is slow."""
+    values, tokens = logits.topk(min(BEST, len(logits)))
+    probability = (values - total).exp()
+    by_mass = bool(probability.sum() >= sampling.top_p)
+    by_rank = bool(probability[-1] < sampling.min_p * probability[0])
+    return (values, tokens) if by_mass or by_rank else logits.sort(descending=True)

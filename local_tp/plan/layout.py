@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from local_tp.checkpoint.formats import FORMATS, HELD
 from local_tp.core import DeviceKind, Dtype, ModelSpec, Placement, Shard, Span
 
+INT8_COLUMNS = 16  # torch's 8-bit kernel takes so many at a time and would read past a shorter row
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -124,7 +126,7 @@ def _held(
     if any(not FORMATS[name].quantized for name in stored):
         return "bfloat16"
     if shards[0].source == "embed" or stored == {"Q8_0"}:
-        return "int8"
+        return "int8" if columns % INT8_COLUMNS == 0 else "bfloat16"
     grain = HELD["int4"]
     aligned = all(
         shard.rows.size % grain.row_grain == 0

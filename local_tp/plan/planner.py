@@ -6,7 +6,7 @@ says why in `notes`; where nothing fits it refuses with device, need, have and r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from local_tp.core import EMPTY, Device, Goal, ModelSpec, Placement, Plan, Span, Split, Transport
@@ -130,7 +130,7 @@ def _bandwidth_weights(devices: Sequence[Device]) -> list[float]:
 
 
 def _layer_costs(spec: ModelSpec, goal: Goal) -> list[float]:
-    """Bytes of each layer; the embedding and head count with the first and last."""
+    """Bytes of each layer that a token reads; the head counts with the last."""
     d = spec.dimensions
     whole = Placement(
         0, "", 0, Span(0, 1), Span(0, d.query_heads), Span(0, d.kv_heads), Span(0, d.ffn), EMPTY
@@ -158,16 +158,39 @@ def _choose_split(
     if len(devices) > spec.dimensions.layers:
         candidates.remove("layer")
     speeds: dict[Split, float] = {}
+    refusals: dict[Split, DoesNotFit] = {}
     for split in candidates:
-        speeds[split] = make_plan(spec, devices, replace(goal, split=split)).decode or 0.0
-    best = max(candidates, key=lambda s: speeds[s])
+        try:
+            speeds[split] = make_plan(spec, devices, replace(goal, split=split)).decode or 0.0
+        except DoesNotFit as refusal:
+            refusals[split] = refusal
+    if not speeds:
+        raise refusals[candidates[0]]
+    best = max(speeds, key=lambda s: speeds[s])
     for other in candidates:
-        if other != best:
+        if other in refusals:
+            notes.append(f"{best} split: {other} split has no room, {refusals[other]}")
+        elif other != best:
             notes.append(
                 f"{best} split: predicted {speeds[best]:.0f} tokens/s in decode, "
                 f"{other} split {speeds[other]:.0f}"
             )
+    notes += _alone(spec, devices, goal, speeds[best])
     return best
+
+
+def _alone(spec: ModelSpec, devices: Sequence[Device], goal: Goal, speed: float) -> Iterator[str]:
+    """Says so where one device would do it faster than all that were named."""
+    for device in {device.id: device for device in devices}.values():
+        try:
+            single = make_plan(spec, [device], replace(goal, split="single", devices=(device.id,)))
+        except DoesNotFit:
+            continue
+        if (single.decode or 0.0) > speed:
+            yield (
+                f"one worker on {device.id} alone: predicted {single.decode:.0f} tokens/s, "
+                f"faster than the split's {speed:.0f} (--devices {device.id})"
+            )
 
 
 def _split_of(placements: Sequence[Placement]) -> Split:
@@ -214,27 +237,35 @@ def choose_transport(devices: Sequence[Device]) -> Transport:
 def check_room(
     placements: Sequence[Placement], devices: Sequence[Device], goal: Goal, pages: int
 ) -> None:
-    """Raise `DoesNotFit` for the first device whose ranks need more than it has free."""
-    by_id = {d.id: d for d in devices}
-    for device in by_id.values():
+    """Raise `DoesNotFit` if the ranks of a device need more than it has free.
+
+    Of several such devices it names the tightest, whose remedy helps the others too.
+    """
+    short: list[tuple[int, DoesNotFit]] = []
+    for device in {d.id: d for d in devices}.values():
         mine = [p for p in placements if p.device == device.id]
         reserve = goal.reserve.get(device.id, device.reserve)
         need = sum(p.weights + p.kv + p.workspace for p in mine) + reserve
         if need > device.free:
-            raise DoesNotFit(
-                device.id, need, device.free, _remedy(mine, need - device.free, pages, goal)
-            )
+            fitting = _fitting_context(mine, need - device.free, pages, goal)
+            remedy = _remedy(mine, fitting, pages, goal)
+            short.append((fitting, DoesNotFit(device.id, need, device.free, remedy)))
+    if short:
+        raise min(short, key=lambda entry: entry[0])[1]
 
 
-def _remedy(mine: Sequence[Placement], over: int, pages: int, goal: Goal) -> str:
-    """The setting that makes it fit, and by how much."""
+def _fitting_context(mine: Sequence[Placement], over: int, pages: int, goal: Goal) -> int:
+    """The longest context, in whole pages, whose keys and values are `over` bytes smaller."""
     kv = sum(p.kv for p in mine)
+    tokens = pages * PAGE_SIZE // goal.streams
+    return tokens * (kv - over) // kv // PAGE_SIZE * PAGE_SIZE if kv > over else 0
+
+
+def _remedy(mine: Sequence[Placement], fitting: int, pages: int, goal: Goal) -> str:
+    """The setting that makes it fit, and by how much."""
+    if fitting:
+        return f"set --context {fitting} instead of {pages * PAGE_SIZE // goal.streams}"
     weights = sum(p.weights for p in mine)
-    if kv > over:
-        tokens = pages * PAGE_SIZE // goal.streams
-        fitting = int(tokens * (kv - over) / kv) // PAGE_SIZE * PAGE_SIZE
-        if fitting >= PAGE_SIZE:
-            return f"set --context {fitting} instead of {tokens}"
     return (
         f"its weights alone take {weights >> 20:,} MiB: add a device with --devices, "
         "or choose a smaller or more quantized model"

@@ -13,13 +13,14 @@ from dataclasses import replace
 from local_tp.core import Device, ModelSpec, Placement, Plan
 
 CPU_BANDWIDTH = 20e9  # bytes a second where it was not measured
-CPU_FLOPS = 2e11  # 16-bit operations a second of two cores where it was not measured
+CPU_FLOPS = 1.8e11  # operations a second of large products where it was not measured
 GPU_BANDWIDTH = 300e9
 GPU_FLOPS = 2e13
+CPU_EFFICIENCY = 0.75  # share of the memory bandwidth that the packed kernels reach
 OPERATIONS_PER_LAYER = 22
-OPERATION_SECONDS = {"cpu": 6e-6, "cuda": 5e-6}
+OPERATION_SECONDS = {"cpu": 9e-6, "cuda": 5e-6}
 REDUCTION_SECONDS = {"none": 0.0, "shared-memory": 25e-6, "gloo": 1e-3, "nccl": 30e-6}
-STEP_SECONDS = 3e-4  # scheduling and the way to the workers and back
+STEP_SECONDS = 5e-4  # scheduling and the way to the workers and back
 PREFILL_TOKENS = 512
 
 
@@ -49,8 +50,9 @@ def predict(spec: ModelSpec, plan: Plan, devices: Sequence[Device]) -> Plan:
 
 
 def _memory_seconds(p: Placement, device: Device, sharers: int) -> float:
-    fallback = CPU_BANDWIDTH if device.kind == "cpu" else GPU_BANDWIDTH
-    return p.weights * sharers / (device.bandwidth or fallback)
+    if device.kind == "cpu":
+        return p.weights * sharers / ((device.bandwidth or CPU_BANDWIDTH) * CPU_EFFICIENCY)
+    return p.weights * sharers / (device.bandwidth or GPU_BANDWIDTH)
 
 
 def _compute_seconds(spec: ModelSpec, p: Placement, device: Device, sharers: int) -> float:

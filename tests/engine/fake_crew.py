@@ -27,7 +27,9 @@ def letter(sequence: Sequence[int]) -> int:
 def score(sequence: Sequence[int], token: int, rivals: int) -> TokenLogprob:
     """A number that only this token after this sequence has."""
     value = -zlib.crc32(repr((*sequence, token)).encode()) / 2**32
-    return TokenLogprob(token, value, tuple((letter(sequence) + i, -float(i)) for i in range(rivals)))
+    return TokenLogprob(
+        token, value, tuple((letter(sequence) + i, -float(i)) for i in range(rivals))
+    )
 
 
 @dataclass
@@ -81,7 +83,7 @@ class FakeCrew:
 
     def _result(self, row: Row) -> RowResult:
         stop = row.position + len(row.tokens)
-        assert (len(row.pages) - 1) * PAGE_SIZE < stop <= len(row.pages) * PAGE_SIZE
+        assert stop <= len(row.pages) * PAGE_SIZE
         places = [(page, offset) for page in row.pages for offset in range(PAGE_SIZE)][:stop]
         self._stored.update(zip(places[row.position :], row.tokens, strict=True))
         sequence = [self._stored[place] for place in places]

@@ -65,8 +65,6 @@ class Pool(RuleBasedStateMachine):
 
     @invariant()
     def every_page_is_free_or_owned_once(self) -> None:
-        if not hasattr(self, "pool"):
-            return
         self.pool.check()
         owned = [page for number in self.tokens for page in self.pool.pages(number)]
         assert len(owned) == len(set(owned))
@@ -75,12 +73,12 @@ class Pool(RuleBasedStateMachine):
 
     @invariant()
     def everybody_has_what_they_asked_for(self) -> None:
-        for number, tokens in getattr(self, "tokens", {}).items():
+        for number, tokens in self.tokens.items():
             assert len(self.pool.pages(number)) == -(-tokens // SIZE)
 
     @invariant()
     def runs_are_consecutive_where_there_was_room(self) -> None:
-        if not getattr(self, "orderly", False):
+        if not self.orderly:
             return
         for number, room in self.room.items():
             pages = self.pool.pages(number)
@@ -108,7 +106,7 @@ class Pool(RuleBasedStateMachine):
         )
 
 
-TestPool = pytest.mark.filterwarnings("default::hypothesis.errors.HypothesisWarning")(Pool.TestCase)
+TestPool = Pool.TestCase
 TestPool.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 

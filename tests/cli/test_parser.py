@@ -1,0 +1,94 @@
+"""What can be typed: every command has its help, and whatever else is typed gets one line."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+
+from local_tp.cli.main import build_parser, main
+
+COMMANDS = {
+    "probe": ["--json"],
+    "plan": ["--model", "--devices", "--split", "--context", "--reserve", "--placement", "--json"],
+    "models": ["list", "pull"],
+    "models list": ["--json"],
+    "models pull": ["starter"],
+    "chat": ["--prompt", "--system", "--temperature", "--seed", "--max-tokens", "--model"],
+    "complete": ["--prompt", "--top-k", "--top-p", "--min-p", "--stop", "--model"],
+    "serve": ["--host", "--port", "--browser", "--no-browser", "--streams"],
+    "bench": ["--prompt-tokens", "--tokens", "--runs", "--json", "--threads"],
+}
+
+
+def leaves(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert isinstance(left.value.code, int)
+    return left.value.code
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert leaves([*command.split(), "--help"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert f"usage: local-tp {command}" in said.out
+    for word in COMMANDS[command]:
+        assert word in said.out
+
+
+def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert leaves(["--help"]) == 0
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert {command.split()[0] for command in COMMANDS} <= listed
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert leaves(["--version"]) == 0
+    assert capsys.readouterr().out == f"local-tp {version('local-tp')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["talk"], "'talk'"),
+        (["plan", "--devcies", "cpu"], "--devcies"),
+        (["plan", "extra"], "extra"),
+        (["plan", "--split", "diagonal"], "'diagonal'"),
+        (["plan", "--dtype", "int3"], "'int3'"),
+        (["plan", "--context", "long"], "'long'"),
+        (["plan", "--model"], "--model"),
+        (["complete"], "--prompt"),
+        (["models", "pull"], "name"),
+        (["models", "pull", "gpt"], "'gpt'"),
+        (["models", "pull", "starter", "--json"], "--json"),
+        (["serve", "--port", "http"], "'http'"),
+        (["bench", "--runs", "1.5"], "'1.5'"),
+    ],
+)
+def test_what_cannot_be_read_gets_one_line_and_exit_code_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert leaves(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith("local-tp")
+    assert words in line
+    assert "--help" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["models"], False),
+        (["models", "list"], False),
+        (["models", "--json"], True),
+        (["models", "list", "--json"], True),
+        (["models", "--json", "list"], True),
+    ],
+)
+def test_json_counts_before_and_after_the_action(arguments: list[str], expected: bool) -> None:
+    assert build_parser().parse_args(arguments).json is expected
