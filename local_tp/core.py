@@ -13,6 +13,7 @@ DeviceKind = Literal["cuda", "rocm", "xpu", "cpu"]
 LinkKind = Literal["nvlink", "p2p", "host"]
 Split = Literal["single", "layer", "tensor", "hybrid"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+KvFormat = Literal["float32", "bfloat16", "float16"]
 Transport = Literal["none", "shared-memory", "gloo", "nccl"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -63,6 +64,7 @@ class Device:
     pcie: Pcie | None = None
     display: bool | None = None
     uuid: str | None = None
+    ordered_stores: bool = True  # other cores see its stores in program order, as on x86-64
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ class Goal:
     context: int | None = None
     streams: int = 4
     dtype: Dtype = "auto"
-    kv_format: str = "float32"
+    kv_format: KvFormat | None = None
     chunk: int = 512
     reserve: dict[str, int] = field(default_factory=dict)
 
@@ -310,7 +312,7 @@ class TokenLogprob:
 class Row:
     """One request's part in a step: `tokens` stand at `position` and the places after it.
 
-    `pages` cover position 0 up to the last token. `sampling` is set where the last token's
+    `pages` cover at least position 0 up to the last token. `sampling` is set where the last token's
     logits are to be sampled; `history` then holds prompt and output, if a penalty needs them,
     and `prompt_length` divides them. `score` asks for the log probability of each next token of
     `targets`; `logits` for the raw logits of the last token.

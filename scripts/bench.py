@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from local_tp.checkpoint.local_models import resolve
 from local_tp.cli import options, session
 from local_tp.cli.facts import to_json
-from local_tp.cli.measure import bench_prompt, run_once, spread
+from local_tp.cli.measure import bench_prompt, medians, run_once
 from local_tp.engine.engine import Engine
 from local_tp.errors import InputError, LocalTpError
 
@@ -114,16 +114,20 @@ def compare(parsed: argparse.Namespace) -> dict[str, Any]:
                     rounds[name].append(found)
     pairs = list(zip(rounds["ours"], rounds["llama_cpp"], strict=True))
     report: dict[str, Any] = {
-        name: {
-            "prefill_tps": spread([prefill for prefill, _ in found]),
-            "decode_tps": spread([decode for _, decode in found]),
-        }
+        name: medians(
+            {
+                "prefill_tps": [prefill for prefill, _ in found],
+                "decode_tps": [decode for _, decode in found],
+            }
+        )
         for name, found in rounds.items()
     }
-    report["ratio"] = {
-        "prefill": spread([ours[0] / theirs[0] for ours, theirs in pairs]),
-        "decode": spread([ours[1] / theirs[1] for ours, theirs in pairs]),
-    }
+    report["ratio"] = medians(
+        {
+            "prefill": [ours[0] / theirs[0] for ours, theirs in pairs],
+            "decode": [ours[1] / theirs[1] for ours, theirs in pairs],
+        }
+    )
     report["setting"] = {
         "model": engine.model,
         "split": planned.plan.split,
@@ -146,12 +150,15 @@ def text(report: dict[str, Any]) -> str:
         f"{'':<10} {'ours':>24} {'llama.cpp':>24} {'ratio':>20}",
     ]
     for name in ("prefill", "decode"):
-        cells = [report[side][f"{name}_tps"] for side in ("ours", "llama_cpp")]
-        shown = [f"{c['median']:.1f} ({c['min']:.1f}-{c['max']:.1f})" for c in cells]
-        ratio = report["ratio"][name]
-        shown.append(f"{ratio['median']:.2f} ({ratio['min']:.2f}-{ratio['max']:.2f})")
-        lines.append(f"{name:<10} {shown[0]:>24} {shown[1]:>24} {shown[2]:>20}")
+        cells = [_cell(report[side], f"{name}_tps", 1) for side in ("ours", "llama_cpp")]
+        cells.append(_cell(report["ratio"], name, 2))
+        lines.append(f"{name:<10} {cells[0]:>24} {cells[1]:>24} {cells[2]:>20}")
     return "\n".join(lines)
+
+
+def _cell(figures: dict[str, Any], name: str, digits: int) -> str:
+    least, most = figures["spread"][name]
+    return f"{figures[name]:.{digits}f} ({least:.{digits}f}-{most:.{digits}f})"
 
 
 if __name__ == "__main__":

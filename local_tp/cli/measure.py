@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from local_tp import codec
@@ -51,8 +51,12 @@ def run_bench(parsed: argparse.Namespace) -> int:
             "tokens": parsed.tokens,
             "threads": planned.threads,
             "load_seconds": load_seconds,
-            "prefill_tps": spread([timings.prefill_tps for timings in runs]),
-            "decode_tps": spread([timings.decode_tps for timings in runs]),
+            **medians(
+                {
+                    "prefill_tps": [timings.prefill_tps for timings in runs],
+                    "decode_tps": [timings.decode_tps for timings in runs],
+                }
+            ),
             "predicted": {"prefill_tps": engine.plan.prefill, "decode_tps": engine.plan.decode},
             "plan": codec.encode(engine.plan),
         }
@@ -71,11 +75,19 @@ def run_once(engine: Engine, prompt: Sequence[int], tokens: int) -> Timings:
     return generation.result().timings
 
 
-def spread(values: Sequence[float | None]) -> dict[str, float]:
-    """Median, least and most of measurements that were all made."""
-    known = [value for value in values if value is not None]
-    assert len(known) == len(values)
-    return {"median": statistics.median(known), "min": min(known), "max": max(known)}
+def medians(measured: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
+    """The median of each named series, and under `spread` its least and most.
+
+    Every measurement must have been made.
+    """
+    report: dict[str, Any] = {}
+    spread: dict[str, list[float]] = {}
+    for name, values in measured.items():
+        known = [value for value in values if value is not None]
+        assert len(known) == len(values)
+        report[name] = statistics.median(known)
+        spread[name] = [min(known), max(known)]
+    return report | {"spread": spread}
 
 
 def _text(report: dict[str, Any]) -> str:
@@ -83,9 +95,10 @@ def _text(report: dict[str, Any]) -> str:
         f"{report['model']}, {report['plan']['split']} split, {report['threads']} threads a worker"
     ]
     for name, tokens in (("prefill", report["prompt_tokens"]), ("decode", report["tokens"])):
-        found = report[f"{name}_tps"]
+        rate = f"{name}_tps"
+        least, most = report["spread"][rate]
         lines.append(
-            f"{name:<8} {found['median']:8.1f} tokens/s ({found['min']:.1f} to {found['max']:.1f}) "
-            f"over {tokens} tokens; predicted {report['predicted'][f'{name}_tps']:.0f}"
+            f"{name:<8} {report[rate]:8.1f} tokens/s ({least:.1f} to {most:.1f}) "
+            f"over {tokens} tokens; predicted {report['predicted'][rate]:.0f}"
         )
     return "\n".join(lines)

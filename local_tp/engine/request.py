@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from local_tp.core import FinishReason, Row, RowResult, Sampling, TokenLogprob
 from local_tp.engine.generation import Chunk, Generation
 from local_tp.engine.textstream import TextStream
+from local_tp.plan.memory import SCORED_ROWS
 
 
 @dataclass
@@ -51,9 +52,9 @@ class Request:
     def next_row(self, chunk: int, pages: tuple[int, ...]) -> Row:
         """The next tokens to compute, `chunk` at most; the last of them are sampled."""
         tokens = self.prompt + tuple(self.output)
-        stop = min(self.computed + chunk, self.length)
-        last = stop == self.length
         scored = self.score is not None and not self.output
+        stop = min(self.computed + (min(chunk, SCORED_ROWS) if scored else chunk), self.length)
+        last = stop == self.length
         return Row(
             request=self.id,
             tokens=tokens[self.computed : stop],

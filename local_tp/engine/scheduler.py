@@ -59,14 +59,10 @@ class Scheduler:
 
     def _rows(self, requests: list[Request]) -> tuple[Row, ...]:
         rows = []
-        for request in requests:
+        for request in requests:  # the oldest first: only who comes later can lose pages to it
             if request in self.running and self._make_room(request):
                 rows.append(request.next_row(self._chunk, self.pool.pages(request.id)))
-        return tuple(row for row in rows if self._holds(row))
-
-    def _holds(self, row: Row) -> bool:
-        """Not preempted for the sake of a later row of the same step."""
-        return any(request.id == row.request for request in self.running)
+        return tuple(rows)
 
     def _make_room(self, request: Request) -> bool:
         """Pages for all tokens so far, at the cost of the youngest; false if that is itself."""

@@ -24,6 +24,7 @@ from local_tp.hardware.cgroup import cpu_quota, memory_limit
 
 T = TypeVar("T")
 
+ORDERED_STORES = frozenset({"x86_64", "amd64", "x86", "i686"})
 GIB = 1024**3
 # Source and target together are more than the cache of one core complex on most desktop
 # processors, and are copied in milliseconds.
@@ -58,6 +59,7 @@ def read_host(root: Path = Path("/")) -> Host:
         free=free,
         reserve=min(GIB, total // 10),
         bandwidth=bandwidth,
+        ordered_stores=platform.machine().lower() in ORDERED_STORES,
     )
     cores = _attempt("physical cores", lambda: _cores(root), 1, unknown)
     return Host(cpu, cores, _system(), tuple(unknown))

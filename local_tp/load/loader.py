@@ -60,7 +60,7 @@ class Loading:
         self.vectors = {name: vector.to(self.device) for name, vector in self.vectors.items()}
 
     def _make(self, parameter: Parameter) -> None:
-        if parameter.columns == 1:
+        if parameter.vector:
             self.vectors[parameter.name] = torch.empty(parameter.rows)
         else:
             self.linears[parameter.name] = make_linear(

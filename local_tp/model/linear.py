@@ -17,6 +17,7 @@ from local_tp.model.dequantize import GROUP, codes_of, dequantize
 from local_tp.model.processor import BLOCK_ROWS, Processor
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+UNPACK_ROWS = 8192
 UNPACK_FROM_TOKENS = 32  # from here unpacking and one large product beat the packed kernels
 
 
@@ -66,9 +67,16 @@ class Int8:
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.shape[0] >= UNPACK_FROM_TOKENS:
-            product = self.processor.product
-            return functional.linear(x.to(product), self.codes.to(product)) * self.scale
+            return self._unpacked(x.to(self.processor.product))
         return torch._weight_int8pack_mm(x.bfloat16(), self.codes, self.scale)
+
+    def _unpacked(self, x: Tensor) -> Tensor:
+        """A block of rows at a time: a head may have a hundred times the rows of a layer."""
+        y = x.new_empty((x.shape[0], self.codes.shape[0]))
+        for start in range(0, self.codes.shape[0], UNPACK_ROWS):
+            stop = start + UNPACK_ROWS
+            y[:, start:stop] = x @ self.codes[start:stop].to(x.dtype).T
+        return y.mul_(self.scale)
 
     def rows(self, index: Tensor) -> Tensor:
         return self.codes[index].float() * self.scale[index].float()[:, None]

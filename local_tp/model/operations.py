@@ -33,7 +33,7 @@ class TorchOperations:
 
     def write_kv(self, cache: Tensor, kv: Tensor, slots: Tensor) -> None:
         """Put (tokens, 2 kv_heads, head_dim) into (2 kv_heads, places, head_dim) at `slots`."""
-        cache.index_copy_(1, slots, kv.transpose(0, 1))
+        cache.index_copy_(1, slots, kv.transpose(0, 1).to(cache.dtype))
 
     def attention(self, query: Tensor, cache: Tensor, segments: list[Segment]) -> Tensor:
         """Causal attention of each segment's queries over its own places.
@@ -54,6 +54,7 @@ class TorchOperations:
 def _attend(query: Tensor, cache: Tensor, segment: Segment) -> Tensor:
     """One segment: (tokens, heads, head_dim) -> (tokens, heads * head_dim)."""
     tokens, heads, head_dim = query.shape
+    query = query.to(cache.dtype)
     kv_heads = cache.shape[0] // 2
     places = segment.places(cache)
     keys, values = places[:kv_heads], places[kv_heads:]

@@ -27,11 +27,18 @@ def check_placements(
                 f"rank {p.rank} is placed on {p.device}, the device named is {device.id}"
             )
     stages = [p.stage for p in placements]
-    if stages != sorted(stages) or set(stages) != set(range(max(stages) + 1)):
+    if stages != sorted(stages) or sorted(set(stages)) != list(range(len(set(stages)))):
         raise PlanError("stages must be numbered 0, 1, 2, … and ranks ordered by stage")
     _check_layers(spec, placements)
     for stage in range(max(stages) + 1):
-        _check_stage(spec, [p for p in placements if p.stage == stage])
+        ranks = [p for p in placements if p.stage == stage]
+        _check_stage(spec, ranks)
+        kinds = sorted({devices[p.rank].kind for p in ranks})
+        if len(kinds) > 1:
+            raise PlanError(
+                f"stage {stage} mixes {' and '.join(kinds)}: the devices of one stage must be of "
+                "one kind, use --split layer"
+            )
 
 
 def _check_layers(spec: ModelSpec, placements: Sequence[Placement]) -> None:

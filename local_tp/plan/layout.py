@@ -18,13 +18,14 @@ INT8_COLUMNS = 16  # torch's 8-bit kernel takes so many at a time and would read
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One matrix (rows, columns) of a rank; a vector has one column. `held` names its form."""
+    """One matrix (rows, columns) of a rank, or a vector of one column. `held` names its form."""
 
     name: str
     rows: int
     columns: int
     held: str
     shards: tuple[Shard, ...]
+    vector: bool
 
     @property
     def nbytes(self) -> int:
@@ -105,7 +106,7 @@ def _parameter(
         offset += rows.size
     width = pieces[0][2].size
     held = _held(spec, tuple(shards), width, dtype, kind)
-    return Parameter(name, offset, width, held, tuple(shards))
+    return Parameter(name, offset, width, held, tuple(shards), _is_vector(spec, tuple(shards)))
 
 
 def _held(
@@ -116,7 +117,7 @@ def _held(
     Vectors stay float32. A chosen dtype is obeyed. Otherwise quantized files stay quantized where
     the device has a kernel for the form and the cut meets its grain, and become 16-bit elsewhere.
     """
-    if columns == 1:
+    if _is_vector(spec, shards):
         return "float32"
     if dtype != "auto":
         return dtype
@@ -135,6 +136,10 @@ def _held(
         for shard in shards
     )
     return "int4" if aligned and stored <= {"Q4_0", "Q4_1"} else "bfloat16"
+
+
+def _is_vector(spec: ModelSpec, shards: tuple[Shard, ...]) -> bool:
+    return len(spec.tensors[shards[0].source].shape) == 1
 
 
 def _stored(spec: ModelSpec, shards: tuple[Shard, ...]) -> set[str]:

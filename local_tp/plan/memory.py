@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from local_tp.core import DeviceKind, Goal, ModelSpec, Placement
+from local_tp.core import DeviceKind, Goal, KvFormat, ModelSpec, Placement
 from local_tp.plan.layout import weight_bytes
 
-KV_ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+KV_ELEMENT_BYTES: dict[KvFormat, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+SCORED_ROWS = 16  # most prompt tokens of one step whose logits are all wanted
 FLOAT = 4
 
 
@@ -23,12 +24,12 @@ def with_memory(
     return replace(
         placement,
         weights=weight_bytes(spec, placement, goal.dtype, kind),
-        kv=kv_bytes(spec, placement, goal.kv_format, tokens),
+        kv=kv_bytes(spec, placement, goal.kv_format or "float32", tokens),
         workspace=workspace_bytes(spec, placement, goal.chunk, goal.streams),
     )
 
 
-def kv_bytes(spec: ModelSpec, placement: Placement, kv_format: str, tokens: int) -> int:
+def kv_bytes(spec: ModelSpec, placement: Placement, kv_format: KvFormat, tokens: int) -> int:
     """Bytes of the keys and values of `tokens` places in this rank's layers and heads."""
     per_layer = 2 * placement.kv_heads.size * spec.dimensions.head_dim
     return tokens * placement.layers.size * per_layer * KV_ELEMENT_BYTES[kv_format]
@@ -38,15 +39,15 @@ def workspace_bytes(spec: ModelSpec, placement: Placement, chunk: int, streams: 
     """An upper bound on activations and scratch of one step.
 
     Counted at the widest point of a layer: residual, normed copy and projection output of the
-    chunk, the gate-up product twice over, a matrix unpacked to 16 bits, and logits of every
-    stream in float32 with one working copy for sampling.
+    chunk, the gate-up product twice over, a matrix unpacked to float32, and the logits of every
+    stream, or of the scored rows of a prompt, with one working copy for sampling.
     """
     d = spec.dimensions
     qkv = (placement.query_heads.size + 2 * placement.kv_heads.size) * d.head_dim
     residual = chunk * d.hidden * FLOAT * 3
     attention = chunk * qkv * FLOAT * 2
     feed_forward = chunk * placement.ffn.size * FLOAT * 3
-    unpacked = d.hidden * max(2 * placement.ffn.size, qkv) * 2 * 2
+    unpacked = d.hidden * max(2 * placement.ffn.size, qkv) * FLOAT * 2
     last = placement.layers.stop == d.layers
-    logits = 2 * streams * d.vocab * FLOAT if last else 0
+    logits = 2 * max(streams, SCORED_ROWS) * d.vocab * FLOAT if last else 0
     return residual + max(attention, feed_forward) + unpacked + logits

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from local_tp.core import EMPTY, Device, Goal, ModelSpec, Placement, Plan, Span, Split, Transport
+from local_tp.core import (
+    EMPTY,
+    Device,
+    Goal,
+    KvFormat,
+    ModelSpec,
+    Placement,
+    Plan,
+    Span,
+    Split,
+    Transport,
+)
 from local_tp.errors import DoesNotFit, PlanError
 from local_tp.plan.check import check_placements
 from local_tp.plan.layout import weight_bytes
@@ -21,6 +32,7 @@ PAGE_SIZE = 32
 DEFAULT_CONTEXT = 4096
 FFN_GRAIN = 64  # rows of a gate or up shard that packed forms can hold; a multiple of every block
 VOCAB_GRAIN = 64
+MIB = 1024 * 1024
 
 
 def make_plan(
@@ -43,6 +55,7 @@ def make_plan(
     else:
         split = _split_of(placements)
     check_placements(spec, placements, devices)
+    goal = replace(goal, kv_format=goal.kv_format or default_kv_format(devices))
     context = _context(spec, goal, notes)
     pages = -(-context // PAGE_SIZE) * goal.streams
     kinds = [devices[p.rank].kind for p in placements]
@@ -218,6 +231,18 @@ def _context(spec: ModelSpec, goal: Goal, notes: list[str]) -> int:
     return goal.context
 
 
+def default_kv_format(devices: Sequence[Device]) -> KvFormat:
+    """float32 on the CPU, where torch attends fastest in it; 16 bits as soon as a card takes part.
+
+    bfloat16 needs compute capability 8.0, which an unknown one is not assumed to have.
+    """
+    cards = [d for d in devices if d.kind != "cpu"]
+    if not cards:
+        return "float32"
+    modern = all(d.kind != "cuda" or (d.capability or (0, 0)) >= (8, 0) for d in cards)
+    return "bfloat16" if modern else "float16"
+
+
 def choose_transport(devices: Sequence[Device]) -> Transport:
     """How ranks exchange activations: host memory among CPU ranks, NCCL among distinct cards.
 
@@ -228,7 +253,7 @@ def choose_transport(devices: Sequence[Device]) -> Transport:
         return "none"
     kinds = {d.kind for d in devices}
     if kinds == {"cpu"}:
-        return "shared-memory"
+        return "shared-memory" if all(d.ordered_stores for d in devices) else "gloo"
     if kinds == {"cuda"} and len({d.id for d in devices}) == len(devices):
         return "nccl"
     return "gloo"
@@ -248,7 +273,7 @@ def check_room(
         need = sum(p.weights + p.kv + p.workspace for p in mine) + reserve
         if need > device.free:
             fitting = _fitting_context(mine, need - device.free, pages, goal)
-            remedy = _remedy(mine, fitting, pages, goal)
+            remedy = _remedy(device, mine, need - device.free, fitting, pages, goal)
             short.append((fitting, DoesNotFit(device.id, need, device.free, remedy)))
     if short:
         raise min(short, key=lambda entry: entry[0])[1]
@@ -261,10 +286,15 @@ def _fitting_context(mine: Sequence[Placement], over: int, pages: int, goal: Goa
     return tokens * (kv - over) // kv // PAGE_SIZE * PAGE_SIZE if kv > over else 0
 
 
-def _remedy(mine: Sequence[Placement], fitting: int, pages: int, goal: Goal) -> str:
+def _remedy(
+    device: Device, mine: Sequence[Placement], over: int, fitting: int, pages: int, goal: Goal
+) -> str:
     """The setting that makes it fit, and by how much."""
     if fitting:
         return f"set --context {fitting} instead of {pages * PAGE_SIZE // goal.streams}"
+    asked = goal.reserve.get(device.id, 0)
+    if asked >= over:
+        return f"set --reserve {device.id}={(asked - over) // MIB} instead of {asked // MIB}"
     weights = sum(p.weights for p in mine)
     return (
         f"its weights alone take {weights >> 20:,} MiB: add a device with --devices, "

@@ -102,7 +102,7 @@ class Rank:
         linears, vectors = loading.linears, loading.vectors
         places = self.plan.pages * self.plan.page_size
         shape = local_kv(self.spec, self.placement, places)
-        kv_dtype = DTYPES[self.plan.goal.kv_format]
+        kv_dtype = DTYPES[self.plan.goal.kv_format or "float32"]
         attention: list[Attention | None] = []
         feed_forward: list[FeedForward | None] = []
         for index in range(*self.placement.layers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -280,11 +281,15 @@ def test_closing_ends_everybody_as_cancelled_and_is_idempotent() -> None:
         closing = [threading.Thread(target=engine.close) for _ in range(3)]
         for thread in closing:
             thread.start()
+        limit = time.monotonic() + 5
+        while engine._inbox.qsize() < 3 and time.monotonic() < limit:
+            time.sleep(0.001)
+        asked.append(engine.submit([3], Sampling(), max_tokens=50))  # behind the wish to close
         crew.gate.set()
         for thread in closing:
             thread.join(5)
             assert not thread.is_alive()
-        assert [end_of(generation).finish_reason for generation in asked] == ["cancelled"] * 2
+        assert [end_of(generation).finish_reason for generation in asked] == ["cancelled"] * 3
         engine.close()
         assert crew.closed == 1
         health = engine.health()

@@ -77,11 +77,12 @@ def test_a_crew_that_died_before_it_was_watched_is_noticed() -> None:
     crew = FakeCrew()
     crew.die()
     with running(crew) as engine:
-        assert isinstance(until_refused(engine), WorkerDied)
         limit = time.monotonic() + SECOND
         while not crew.closed and time.monotonic() < limit:
             time.sleep(0.01)
-        assert crew.closed
+        assert crew.closed, "its memory is not free"
+        with pytest.raises(WorkerDied):
+            engine.submit([1], Sampling())
 
 
 def test_requests_refused_after_a_death_leave_nothing_on_its_error() -> None:

@@ -75,6 +75,7 @@ class Pool(RuleBasedStateMachine):
     def everybody_has_what_they_asked_for(self) -> None:
         for number, tokens in self.tokens.items():
             assert len(self.pool.pages(number)) == -(-tokens // SIZE)
+        assert self.pool._hoped.keys() == self.tokens.keys(), "it remembers who left"
 
     @invariant()
     def runs_are_consecutive_where_there_was_room(self) -> None:

@@ -176,15 +176,30 @@ def test_losing_the_pages_in_the_middle_of_a_prompt_does_not_score_it_twice() ->
     assert young.generation.result().tokens == alone(texts[1], 2)
 
 
-def test_a_row_already_made_is_dropped_if_a_later_one_takes_its_pages() -> None:
-    """Requests 0 and 1 decode in one step; 0 grows within its page, 1 must take a page from 2."""
+def test_who_lost_its_pages_goes_before_who_never_had_any() -> None:
+    bench = Bench(pages=4, streams=2, chunk=8)
+    texts = prompts(3, (8, 4, 4))
+    bench.add(*(request(i, text, max_tokens=8) for i, text in enumerate(texts)))
+    while not bench.preempted:
+        assert bench.step() is not None
+    assert [one.id for one in bench.scheduler.waiting] == [1, 2]
+    order: list[int] = []
+    for step in bench.run():
+        order += [row.request for row in step.rows if row.request not in order]
+    assert order == [0, 1, 2]
+
+
+def test_a_step_in_which_pages_run_out_has_only_rows_that_still_own_theirs() -> None:
+    """All three decode in one step: 0 grows within its page, 1 needs one more, 2 must give it."""
     bench = Bench(pages=4, streams=3, chunk=8)
     texts = prompts(3, (5, 4, 1))
     bench.add(*(request(i, text, max_tokens=6) for i, text in enumerate(texts)))
-    for step in bench.run():
-        owners = [page for row in step.rows for page in row.pages]
-        assert len(owners) == len(set(owners))
-    assert bench.preempted
+    while not bench.preempted:
+        step = bench.step()
+    assert step is not None
+    assert [row.request for row in step.rows] == [0, 1]
+    assert [row.pages for row in step.rows] == [bench.pool.pages(0), bench.pool.pages(1)]
+    bench.run()
 
 
 def test_removing_frees_the_pages_at_once_whether_waiting_or_running() -> None:

@@ -10,7 +10,7 @@ from small_specs import SMALL, cards, processors, small_spec
 from local_tp.checkpoint.read import read
 from local_tp.core import Goal
 from local_tp.plan.layout import weight_bytes
-from local_tp.plan.memory import kv_bytes, with_memory, workspace_bytes
+from local_tp.plan.memory import SCORED_ROWS, kv_bytes, with_memory, workspace_bytes
 from local_tp.plan.planner import place
 
 SPEC = small_spec()
@@ -58,7 +58,7 @@ def test_the_workspace_holds_what_one_step_has_alive_at_once() -> None:
 def test_the_workspace_of_a_share_keeps_what_every_rank_keeps_whole() -> None:
     first, second = place(SPEC, processors(2), "layer", Goal())
     residual = 512 * SMALL.hidden * 4
-    logits = 4 * SMALL.vocab * 4
+    logits = SCORED_ROWS * SMALL.vocab * 4
     assert workspace_bytes(SPEC, first, 512, 4) > residual
     both = workspace_bytes(SPEC, second, 512, 4)
     assert both - workspace_bytes(SPEC, first, 512, 4) == 2 * logits

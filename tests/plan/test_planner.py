@@ -244,7 +244,7 @@ def test_more_devices_than_layers_leave_only_the_tensor_split() -> None:
 
 def test_a_split_without_room_is_passed_over_for_one_that_fits() -> None:
     devices = cards(1e12, 1e12, 1e12)
-    goal = Goal(context=512)
+    goal = Goal(context=768)
     plans = {
         split: make_plan(SPEC, devices, replace(goal, split=split)) for split in ("tensor", "layer")
     }
