@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from local_tp.core import Sampling
+from local_tp.engine.engine import Engine
 from local_tp.engine.generation import Generation
 from local_tp.errors import LocalTpError
-from ui.seam import ChatEngine
 from ui.status import notice, status_line
 
 # A browser draws at most so often; faster tokens are shown a few at a time.
@@ -159,9 +159,7 @@ def undone(conversation: Conversation, index: int) -> tuple[Conversation, str]:
 # -------------------------------------------------------------------------------- an answer
 
 
-async def answer(
-    engine: ChatEngine, session: Session, request: Request
-) -> AsyncGenerator[Frame, None]:
+async def answer(engine: Engine, session: Session, request: Request) -> AsyncGenerator[Frame, None]:
     """Frames from the question to the end of its answer; errors are frames too.
 
     Where not a word comes back, the conversation falls back and the text is not lost; a failure
@@ -188,9 +186,7 @@ async def answer(
         session.end(generation)
 
 
-async def _frames(
-    engine: ChatEngine, generation: Generation, request: Request
-) -> AsyncIterator[Frame]:
+async def _frames(engine: Engine, generation: Generation, request: Request) -> AsyncIterator[Frame]:
     *before, last = request.conversation
     text, drawn, problem = "", 0.0, ""
 

@@ -17,12 +17,12 @@ from typing import Any
 import gradio as gr
 from fastapi import FastAPI
 
+from local_tp.engine.engine import Engine
 from ui import chat
 from ui.chat import Conversation, Exchange, Frame, Request, Session
 from ui.controls import Controls, build_controls
 from ui.plan_card import plan_card
 from ui.presets import Preset
-from ui.seam import ChatEngine
 from ui.status import context_meter, health_line
 
 HEALTH_SECONDS = 3.0
@@ -35,7 +35,7 @@ FOCUS = """() => {
 STYLE = Path(__file__).with_name("theme.css")
 
 
-def mount(app: FastAPI, engine: ChatEngine, presets: Sequence[Preset], path: str = "/") -> FastAPI:
+def mount(app: FastAPI, engine: Engine, presets: Sequence[Preset], path: str = "/") -> FastAPI:
     """Serve the page from `app` at `path`; mount it after the routes it must not hide.
 
     Call it where no event loop runs.
@@ -44,9 +44,7 @@ def mount(app: FastAPI, engine: ChatEngine, presets: Sequence[Preset], path: str
     return asyncio.run(_mounted(app, engine, presets, path))
 
 
-async def _mounted(
-    app: FastAPI, engine: ChatEngine, presets: Sequence[Preset], path: str
-) -> FastAPI:
+async def _mounted(app: FastAPI, engine: Engine, presets: Sequence[Preset], path: str) -> FastAPI:
     served: FastAPI = gr.mount_gradio_app(
         app,
         build_page(engine, presets),
@@ -77,7 +75,7 @@ def theme() -> gr.themes.Base:
     )
 
 
-def build_page(engine: ChatEngine, presets: Sequence[Preset]) -> gr.Blocks:
+def build_page(engine: Engine, presets: Sequence[Preset]) -> gr.Blocks:
     """The page as Blocks, for `mount` or for a test."""
     page: gr.Blocks = gr.Blocks(analytics_enabled=False, title=f"{engine.model} · local_tp")
     with page:
@@ -100,7 +98,7 @@ def build_page(engine: ChatEngine, presets: Sequence[Preset]) -> gr.Blocks:
     return page
 
 
-def _conversation(engine: ChatEngine) -> tuple[gr.Chatbot, gr.HTML, gr.Textbox]:
+def _conversation(engine: Engine) -> tuple[gr.Chatbot, gr.HTML, gr.Textbox]:
     chatbot = gr.Chatbot(
         label="Conversation",
         show_label=False,
@@ -125,7 +123,7 @@ def _conversation(engine: ChatEngine) -> tuple[gr.Chatbot, gr.HTML, gr.Textbox]:
 
 
 def _wire_chat(
-    engine: ChatEngine,
+    engine: Engine,
     chatbot: gr.Chatbot,
     status: gr.HTML,
     box: gr.Textbox,
@@ -188,7 +186,7 @@ def _wire_chat(
     box.stop(Session.stop, [session], None, queue=False, api_name="stop", show_progress="hidden")
 
 
-def _wire_health(engine: ChatEngine, health: gr.HTML, card: gr.HTML) -> None:
+def _wire_health(engine: Engine, health: gr.HTML, card: gr.HTML) -> None:
     seen = gr.State(())
 
     def refresh(before: tuple[str, ...]) -> tuple[Any, Any, Any]:
@@ -217,9 +215,9 @@ def _index(event: gr.RetryData | gr.EditData | gr.UndoData) -> int:
     return event.index if isinstance(event.index, int) else event.index[0]
 
 
-def _idle(engine: ChatEngine) -> str:
+def _idle(engine: Engine) -> str:
     return f'<div class="tp-status">{context_meter(0, engine.context)}</div>'
 
 
-def _card(engine: ChatEngine) -> str:
+def _card(engine: Engine) -> str:
     return plan_card(engine.plan, engine.measured, engine.health().workers)

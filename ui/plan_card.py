@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from local_tp.core import Placement, Plan, Span
-from ui.seam import MeasuredView, WorkerView
+from local_tp.runtime.crew import WorkerHealth
+from local_tp.runtime.wire import Measured
 
 SPLITS = {
     "single": "one device",
@@ -25,8 +26,8 @@ UNFOLDED = 3
 
 def plan_card(
     plan: Plan,
-    measured: Mapping[int, MeasuredView],
-    workers: Sequence[WorkerView],
+    measured: Mapping[int, Measured],
+    workers: Sequence[WorkerHealth],
 ) -> str:
     """The whole card. `measured` goes by rank and may be empty; so may `workers`."""
     by_rank = {worker.rank: worker for worker in workers}
@@ -98,8 +99,8 @@ def _legend() -> str:
 def _rank(
     plan: Plan,
     placement: Placement,
-    measured: MeasuredView | None,
-    worker: WorkerView | None,
+    measured: Measured | None,
+    worker: WorkerHealth | None,
     largest: int,
 ) -> str:
     opened = " open" if len(plan.placements) <= UNFOLDED else ""
@@ -115,7 +116,7 @@ def _rank(
     )
 
 
-def _dot(worker: WorkerView | None) -> str:
+def _dot(worker: WorkerHealth | None) -> str:
     if worker is None:
         return ""
     state = "alive" if worker.alive else "not alive"
@@ -145,7 +146,7 @@ def _holds(plan: Plan, placement: Placement) -> list[tuple[str, str]]:
     ]
 
 
-def _bytes(placement: Placement, measured: MeasuredView | None) -> str:
+def _bytes(placement: Placement, measured: Measured | None) -> str:
     """Predicted beside measured; the measured total is what loading added."""
     weights = size(measured.weights) if measured else "–"
     resident = size(measured.resident) if measured else "–"

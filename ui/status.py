@@ -8,8 +8,8 @@ from __future__ import annotations
 from html import escape
 
 from local_tp.core import FinishReason
+from local_tp.engine.engine import Health
 from local_tp.engine.generation import Timings
-from ui.seam import HealthView
 
 
 def notice(text: str) -> str:
@@ -43,7 +43,7 @@ def context_meter(used: int, context: int) -> str:
     )
 
 
-def health_line(health: HealthView) -> str:
+def health_line(health: Health) -> str:
     """The engine's state, its living workers, and its requests."""
     alive = sum(worker.alive for worker in health.workers)
     words = [escape(health.state), f"{alive} of {len(health.workers)} workers"]

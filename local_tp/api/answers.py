@@ -14,7 +14,7 @@ from typing import Any
 
 from local_tp.api.errors import bad_request, model_not_found
 from local_tp.api.schemas import CompletionBody
-from local_tp.api.serving import Engine
+from local_tp.engine.engine import Engine
 from local_tp.engine.generation import Generation
 
 

@@ -21,8 +21,8 @@ from local_tp.api.events import Frames, event_stream
 from local_tp.api.generations import Events, collect, read, start
 from local_tp.api.logprobs import chat_logprobs
 from local_tp.api.schemas import ChatBody
-from local_tp.api.serving import Engine
 from local_tp.core import TokenLogprob
+from local_tp.engine.engine import Engine
 from local_tp.engine.generation import Generation
 from local_tp.errors import InputError
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from local_tp.api.serving import Tokenizer
 from local_tp.core import TokenLogprob
+from local_tp.engine.tokenizer import Tokenizer
 
 LOWEST = -9999.0  # OpenAI's value for "impossible"; JSON has no minus infinity
 

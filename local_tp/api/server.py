@@ -23,7 +23,7 @@ from local_tp.api import errors
 from local_tp.api.body_limit import BodyLimit
 from local_tp.api.chat import chat_routes
 from local_tp.api.completions import completion_routes
-from local_tp.api.serving import Engine
+from local_tp.engine.engine import Engine
 from local_tp.errors import InputError, PortInUse
 
 LARGEST_BODY = 16 * 1024 * 1024
