@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from local_tp.facts import CardFacts, Collective, HostFacts, PairFacts, SoftwareFacts
+
 DeviceKind = Literal["cuda", "rocm", "xpu", "cpu"]
 LinkKind = Literal["nvlink", "p2p", "host"]
 Split = Literal["single", "layer", "tensor", "hybrid"]
@@ -65,6 +67,7 @@ class Device:
     display: bool | None = None
     uuid: str | None = None
     ordered_stores: bool = True  # other cores see its stores in program order, as on x86-64
+    facts: CardFacts = field(default_factory=CardFacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Link:
     latency: float | None = None
     verified: bool = False
     measured: bool = False
+    facts: PairFacts = field(default_factory=PairFacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,9 @@ class Rig:
     os: str = ""
     driver: str | None = None
     unknown: tuple[str, ...] = ()
+    host: HostFacts = field(default_factory=HostFacts)
+    software: SoftwareFacts = field(default_factory=SoftwareFacts)
+    collectives: tuple[Collective, ...] = ()
 
 
 # ------------------------------------------------------------------------------- the model

@@ -25,6 +25,7 @@ ORDER = {
     "errors": 0,
     "settings": 0,
     "codec": 0,
+    "facts": 0,
     "hardware": 1,
     "checkpoint": 2,
     "plan": 3,
