@@ -47,11 +47,12 @@ def cut_arena(spec: ModelSpec, plan: Plan) -> Arena:
     return Arena(tuple(groups), tuple(links))
 
 
-def create_file(nbytes: int) -> Path:
-    """An empty (all zero) file of `nbytes`, named by the system."""
+def create_file(nbytes: int, leftovers: list[Path]) -> Path:
+    """An empty (all zero) file of `nbytes`, named by the system and noted in `leftovers`."""
     memory = Path("/dev/shm")
     folder = memory if memory.is_dir() and _free(memory) > 2 * nbytes else None
     handle, name = tempfile.mkstemp(prefix="local_tp-", dir=folder)
+    leftovers.append(Path(name))
     with os.fdopen(handle, "wb") as file:
         file.truncate(nbytes)
     return Path(name)

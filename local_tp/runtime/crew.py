@@ -7,6 +7,7 @@ its tests know.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import shutil
 import tempfile
@@ -60,20 +61,36 @@ class Crew(Protocol):
 class ProcessCrew:
     """One process a placement."""
 
-    def __init__(self, processes: Sequence[WorkerProcess]) -> None:
-        self._processes = processes
+    def __init__(self, folder: Path) -> None:
+        self._processes: list[WorkerProcess] = []
+        self._listeners: list[threading.Thread] = []
+        self._folder = folder
+        self.leftovers: list[Path] = []
         self._events: queue.SimpleQueue[tuple[int, wire.Answer | None]] = queue.SimpleQueue()
         self._failure: WorkerError | None = None
         self._notify: Callable[[], None] = lambda: None
         self._closing = self._closed = False
         self.measured: dict[int, wire.Measured] = {}
-        self._listeners = [
-            threading.Thread(target=self._listen, args=(rank, process), name=f"worker-{rank}")
-            for rank, process in enumerate(processes)
-        ]
-        for listener in self._listeners:
-            listener.daemon = True
-            listener.start()
+
+    def add(self, process: WorkerProcess) -> None:
+        """Take in the next rank and listen to it."""
+        rank = len(self._processes)
+        listener = threading.Thread(
+            target=self._listen, args=(rank, process), name=f"worker-{rank}", daemon=True
+        )
+        self._processes.append(process)
+        self._listeners.append(listener)
+        listener.start()
+
+    def tidy(self) -> None:
+        """Remove the files that workers needed to find one another, once they have.
+
+        Windows keeps a mapped file until it is unmapped: there this succeeds when the crew closes.
+        """
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for path in self.leftovers:
+            with contextlib.suppress(PermissionError):
+                path.unlink(missing_ok=True)
 
     def load(self, messages: Sequence[wire.Load], report: Callable[[int, int], None]) -> None:
         """Send each rank its `Load` and wait for all; `report` gets stored bytes done and total.
@@ -126,6 +143,7 @@ class ProcessCrew:
             process.end(CLOSE_SECONDS)
             listener.join()
             process.release()
+        self.tidy()
 
     def _next(self) -> tuple[int, wire.Answer]:
         """The next good answer. Raises the failure if that is what comes."""
@@ -170,33 +188,32 @@ def start_crew(
     """Start and load one worker a placement; returns when all are ready.
 
     `threads` is for each CPU worker. Raises `WorkerError`; on any exception, `KeyboardInterrupt`
-    included, nothing is left running.
+    included, nothing is left running and no file behind.
     """
     folder = Path(tempfile.mkdtemp(prefix="local_tp-"))
-    memory = None
-    if plan.transport == "shared-memory":
-        memory = create_file(cut_arena(spec, plan).nbytes)
-    crew = ProcessCrew([WorkerProcess(p.rank, devices[p.rank], threads) for p in plan.placements])
-    messages = [
-        wire.Load(
-            spec=spec,
-            plan=plan,
-            rank=p.rank,
-            devices=tuple(devices),
-            threads=threads,
-            memory=None if memory is None else str(memory),
-            meeting=str(folder / "meeting"),
-            timeout=COLLECTIVE_TIMEOUT,
-        )
-        for p in plan.placements
-    ]
+    crew = ProcessCrew(folder)
     try:
+        memory = None
+        if plan.transport == "shared-memory":
+            memory = str(create_file(cut_arena(spec, plan).nbytes, crew.leftovers))
+        messages = [
+            wire.Load(
+                spec=spec,
+                plan=plan,
+                rank=p.rank,
+                devices=tuple(devices),
+                threads=threads,
+                memory=memory,
+                meeting=str(folder / "meeting"),
+                timeout=COLLECTIVE_TIMEOUT,
+            )
+            for p in plan.placements
+        ]
+        for p in plan.placements:
+            crew.add(WorkerProcess(p.rank, devices[p.rank], threads))
         crew.load(messages, report)
+        crew.tidy()
     except BaseException:
         crew.close()
         raise
-    finally:
-        if memory is not None:
-            memory.unlink()
-        shutil.rmtree(folder, ignore_errors=True)
     return crew

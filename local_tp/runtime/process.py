@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from typing import Any
 
 from local_tp import settings
 from local_tp.core import Device
@@ -33,6 +34,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=log,
             env=_environment(device, threads),
+            **_apart(),
         )
         assert isinstance(self._process.stdin, io.BufferedWriter)
         assert isinstance(self._process.stdout, io.BufferedReader)
@@ -104,3 +106,10 @@ def _environment(device: Device, threads: int) -> dict[str, str]:
     elif device.uuid is not None:
         environment["CUDA_VISIBLE_DEVICES"] = device.uuid
     return environment
+
+
+def _apart() -> dict[str, Any]:
+    """Ctrl+C in a terminal is for the parent alone, which decides what becomes of its workers."""
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"start_new_session": True}

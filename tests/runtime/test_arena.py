@@ -70,7 +70,8 @@ def test_each_region_holds_what_its_ranks_exchange(stages: list[list[int]], chun
 def test_the_file_is_new_of_its_size_and_all_zero(nbytes: int) -> None:
     paths: list[Path] = []
     try:
-        paths += [create_file(nbytes), create_file(nbytes)]
+        create_file(nbytes, paths)
+        create_file(nbytes, paths)
         assert paths[0] != paths[1]
         for path in paths:
             assert path.read_bytes() == bytes(nbytes)
