@@ -63,17 +63,19 @@ def running(planned: Planned) -> Iterator[tuple[Engine, float]]:
     spec = planned.checkpoint.spec
     started = time.perf_counter()
     progress = Progress(f"loading {spec.name}")
-    engine = Engine(
-        spec.name,
-        spec,
-        planned.plan,
-        planned.tokenizer,
-        planned.template,
-        lambda: start_crew(
-            spec, planned.plan, planned.devices, planned.threads, progress.bytes_done
-        ),
-    )
-    progress.end()
+    try:
+        engine = Engine(
+            spec.name,
+            spec,
+            planned.plan,
+            planned.tokenizer,
+            planned.template,
+            lambda: start_crew(
+                spec, planned.plan, planned.devices, planned.threads, progress.bytes_done
+            ),
+        )
+    finally:
+        progress.end()
     try:
         yield engine, time.perf_counter() - started
     finally:

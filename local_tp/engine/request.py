@@ -51,6 +51,15 @@ class Request:
 
     def next_row(self, chunk: int, pages: tuple[int, ...]) -> Row:
         """The next tokens to compute, `chunk` at most; the last of them are sampled."""
+        if self.decoding and not self.sampling.needs_history:
+            return Row(
+                request=self.id,
+                tokens=(self.output[-1],),
+                position=self.computed,
+                pages=pages,
+                sampling=self.sampling,
+                prompt_length=len(self.prompt),
+            )
         tokens = self.prompt + tuple(self.output)
         scored = self.score is not None and not self.output
         stop = min(self.computed + (min(chunk, SCORED_ROWS) if scored else chunk), self.length)
