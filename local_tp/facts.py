@@ -16,6 +16,7 @@ P2pStatus = Literal[
 ]  # nvidia-smi's OK, CNS, GNS, TNS, DR, NS, U
 Path = Literal["self", "nvlink", "internal", "PIX", "PXB", "PHB", "NODE", "SYS"]
 Verdict = Literal["good", "broken", "hangs", "unsupported", "failed"]
+DriverFault = Literal["not-running", "mismatch", "library-missing"]
 Severity = Literal["error", "warning", "info"]
 
 
@@ -79,6 +80,7 @@ class CardFacts:
     ecc_uncorrected: int | None = None
     mig: bool | None = None
     compute_mode: str | None = None
+    persistence: bool | None = None  # the driver stays loaded while nobody uses the card
     driver_model: DriverModel | None = None
     performance_state: str | None = None
     nvlinks: tuple[NvLink, ...] = ()
@@ -87,6 +89,7 @@ class CardFacts:
     external: bool | None = None  # behind Thunderbolt, USB4 or OCuLink
     virtual: bool | None = None
     lost: bool = False
+    xids: tuple[int, ...] = ()  # NVIDIA's fault numbers in the kernel log
     copy_to: float | None = None  # host to device, pinned, bytes a second
     copy_from: float | None = None
     matmul: tuple[tuple[str, float], ...] = ()  # (dtype, measured operations a second)
@@ -104,6 +107,8 @@ class PairFacts:
     forth: float | None = None  # bytes a second from a to b
     back: float | None = None
     both: float | None = None
+    staged: float | None = None  # bytes a second one way with peer-to-peer off
+    staged_both: float | None = None  # the same, both ways at once
     verdict: Verdict | None = None  # after data was checked at the destination
 
 
@@ -116,6 +121,7 @@ class Collective:
     nbytes: int
     seconds: float
     correct: bool | None = None
+    devices: tuple[str, ...] = ()  # where the ranks ran, in rank order
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,7 @@ class HostFacts:
     ] = ()  # of avx2, f16c, avx512f, avx512_vnni, avx512_bf16, amx_int8, …
     memory_limit: int | None = None  # bytes that a container may use
     memory_bandwidth: float | None = None  # bytes a second, measured
+    memory_bandwidth_one: float | None = None  # the same, by one core alone
     memory_channels: int | None = None  # populated
     memory_speed: int | None = None  # mega-transfers a second, as configured
     swap: int | None = None
@@ -146,6 +153,7 @@ class HostFacts:
     virtual_machine: str | None = None  # the hypervisor
     laptop: bool | None = None
     secure_boot: bool | None = None
+    shared_memory: int | None = None  # bytes that /dev/shm may hold
     disk_free: int | None = None
     disk_read: float | None = None  # bytes a second
     matmul: tuple[tuple[str, float], ...] = ()
@@ -158,6 +166,7 @@ class SoftwareFacts:
     driver: str | None = None
     cuda_driver: str | None = None  # the newest CUDA that the driver can run
     cuda_module: str | None = None  # kernel module, where it differs from the library
+    driver_fault: DriverFault | None = None  # why NVIDIA's driver does not answer
     torch: str | None = None
     torch_cuda: str | None = None
     torch_architectures: tuple[str, ...] = ()  # sm_86, gfx1100, …

@@ -21,6 +21,8 @@ from local_tp.engine.engine import Engine
 from ui import chat
 from ui.chat import Conversation, Exchange, Frame, Request, Session
 from ui.controls import Controls, build_controls
+from ui.machine import STYLE as MACHINE_STYLE
+from ui.machine import build_machine
 from ui.plan_card import plan_card
 from ui.presets import Preset
 from ui.status import context_meter, health_line
@@ -50,6 +52,7 @@ async def _mounted(app: FastAPI, engine: Engine, presets: Sequence[Preset], path
         build_page(engine, presets),
         path=path,
         theme=theme(),
+        css=MACHINE_STYLE,
         css_paths=STYLE,
         footer_links=[],
         run_history=False,
@@ -85,13 +88,15 @@ def build_page(engine: Engine, presets: Sequence[Preset]) -> gr.Blocks:
                 lambda: health_line(engine.health()), elem_id="tp-state", padding=False
             )
             new = gr.Button("New chat", size="sm", elem_id="tp-new", min_width=90)
-        with gr.Row():
+            turn = gr.Button("Machine", size="sm", elem_id="tp-turn", min_width=90)
+        with gr.Row(elem_id="tp-talk"):
             with gr.Column(scale=3, min_width=320, elem_id="tp-main"):
                 chatbot, status, box = _conversation(engine)
             with gr.Column(scale=1, min_width=340, elem_id="tp-side"):
                 controls = build_controls(presets, engine.context)
                 with gr.Accordion("Plan", open=True):
                     card = gr.HTML(lambda: _card(engine), padding=False)
+        build_machine(turn)
         _wire_chat(engine, chatbot, status, box, new, controls)
         _wire_health(engine, health, card)
         page.load(None, js=FOCUS, api_visibility="private")

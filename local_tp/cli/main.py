@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from local_tp.cli import facts, measure, page, talk
+from local_tp.cli import doctor, facts, measure, page, talk
 from local_tp.errors import LocalTpError, WorkerFault
 
 INTERRUPTED = 130
@@ -36,7 +36,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"local-tp {version('local-tp')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (facts, talk, page, measure):
+    for module in (facts, doctor, talk, page, measure):
         module.add_commands(commands)
     return parser
 

@@ -45,12 +45,29 @@ def resolve_devices(names: Sequence[str], rig: Rig) -> tuple[Device, ...]:
 def default_devices(rig: Rig) -> tuple[str, ...]:
     """The ids to use when none were asked for.
 
-    All CUDA cards; without any, two ranks on the processor if it has two cores.
+    All CUDA cards that `why_left_out` has nothing against; without any, two ranks on the
+    processor if it has two cores.
     """
-    cards = tuple(d.id for d in sorted(rig.devices, key=in_slot_order) if d.kind == "cuda")
-    if cards:
+    usable = [d for d in sorted(rig.devices, key=in_slot_order) if why_left_out(d) is None]
+    if cards := tuple(d.id for d in usable if d.kind == "cuda"):
         return cards
     return ("cpu", "cpu") if rig.cores >= 2 else ("cpu",)
+
+
+def why_left_out(device: Device) -> str | None:
+    """Why a plan does not use this device unless it is named, or None where it does."""
+    facts = device.facts
+    if device.kind == "cpu":
+        return None
+    if facts.lost:
+        return "it is lost: the driver no longer reaches it"
+    if facts.compute_mode == "Prohibited":
+        return "its compute mode forbids programs to use it: `nvidia-smi -c 0` allows them"
+    if device.kind == "cuda":  # shared memory included: it is the only kind that such a PC has
+        return None
+    if facts.integrated:
+        return "it is part of the processor and has no memory but the PC's own"
+    return "workers run on NVIDIA cards and on the processor only"
 
 
 def in_slot_order(device: Device) -> tuple[bool, int, str]:

@@ -11,18 +11,16 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import psutil
 
 from local_tp.core import Device
+from local_tp.facts import HostFacts
 from local_tp.hardware.cgroup import cpu_quota, memory_limit
-
-T = TypeVar("T")
+from local_tp.hardware.host_facts import attempt, read_host_facts
 
 ORDERED_STORES = frozenset({"x86_64", "amd64", "x86", "i686"})
 GIB = 1024**3
@@ -40,29 +38,33 @@ class Host:
     cores: int
     os: str
     unknown: tuple[str, ...] = ()
+    facts: HostFacts = field(default_factory=HostFacts)
 
 
 def read_host(root: Path = Path("/")) -> Host:
     """This machine without its cards. `root` is where `/proc` and `/sys` are found."""
     unknown: list[str] = []
-    total, free = _attempt("memory", lambda: _memory(root), (0, 0), unknown)
+    total, free = attempt("memory", lambda: _memory(root), (0, 0), unknown)
     bandwidth: float | None = None
     if free >= 8 * COPIED_BYTES:
-        bandwidth = _attempt("memory bandwidth", measure_bandwidth, None, unknown)
+        bandwidth = attempt("memory bandwidth", measure_bandwidth, None, unknown)
     else:
         unknown.append("memory bandwidth: too little memory is free to measure it")
     cpu = Device(
         id="cpu",
         kind="cpu",
-        name=_attempt("processor's name", lambda: _processor(root), platform.machine(), unknown),
+        name=attempt("processor's name", lambda: _processor(root), platform.machine(), unknown),
         total=total,
         free=free,
         reserve=min(GIB, total // 10),
         bandwidth=bandwidth,
         ordered_stores=platform.machine().lower() in ORDERED_STORES,
     )
-    cores = _attempt("physical cores", lambda: _cores(root), 1, unknown)
-    return Host(cpu, cores, _system(), tuple(unknown))
+    cores = attempt("physical cores", lambda: _cores(root), 1, unknown)
+    facts = attempt(
+        "host", lambda: read_host_facts(root, cpu.name, unknown), HostFacts(cpu.name), unknown
+    )
+    return Host(cpu, cores, _system(), tuple(unknown), facts)
 
 
 def measure_bandwidth() -> float:
@@ -80,15 +82,6 @@ def measure_bandwidth() -> float:
         np.copyto(target, source)
         seconds.append(time.perf_counter() - started)
     return 2 * COPIED_BYTES / statistics.median(seconds)
-
-
-def _attempt(what: str, read: Callable[[], T], otherwise: T, unknown: list[str]) -> T:
-    """What `read` returns; `otherwise`, and a line in `unknown`, where the system refuses."""
-    try:
-        return read()
-    except (OSError, ValueError, MemoryError, psutil.Error) as error:
-        unknown.append(f"{what}: {error}")
-        return otherwise
 
 
 def _memory(root: Path) -> tuple[int, int]:

@@ -1,190 +1,118 @@
-"""NVIDIA cards as the driver's management library (NVML) tells of them.
+"""NVIDIA cards, read from the driver's management library (NVML) in a child process.
 
-Knows nothing of CUDA: reading makes no context and takes no graphics memory. A value that cannot
-be read becomes a line of `unknown`. A card that is lost, or whose place or memory cannot be read,
-is named there and left out: nothing is guessed.
+Knows nothing of CUDA. A driver in trouble can keep a caller waiting for ever, so NVML is never
+called here: the child is given a time, and what it had told by then is kept. Where neither a
+driver nor its library is there, no child is started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import ctypes
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar
 
-import pynvml
+from local_tp import settings
+from local_tp.codec import decode
+from local_tp.core import Device, Link
+from local_tp.errors import InputError
+from local_tp.facts import DriverFault
+from local_tp.hardware.timed_program import run_for
 
-from local_tp.core import Device, Link, LinkKind, Pcie
-from local_tp.hardware.devices import bus_id, in_slot_order
-
-T = TypeVar("T")
-
-MIB = 1024**2
-# Kept back on each card for the driver and for what other programs come to need.
-RESERVE = 512 * MIB
-RESERVE_WITH_DISPLAY = 1024 * MIB
-_GONE = (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_ResetRequired)
+# A driver without its persistence service wakes every card at the first question.
+SECONDS = 15.0
+REMEDY = "restart the PC, and if that does not help check the card's seat, riser and power cables"
 
 
 @dataclass(frozen=True, slots=True)
 class Nvidia:
-    """What NVML told: cards in PCI bus order, a link for each pair of them."""
+    """What NVML told: cards in PCI bus order, a link for each pair of them.
+
+    `cuda` is the newest CUDA that the driver can run, such as "13.0"; `fault` says why the driver
+    does not answer at all. A card that fell off the bus is listed with its loss and no memory.
+    """
 
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()
     driver: str | None = None
+    cuda: str | None = None
+    fault: DriverFault | None = None
     unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Card:
-    device: Device
-    peers: frozenset[str]  # PCI bus ids at the other ends of its active NVLinks
+class Progress:
+    """One line of the child's output: all that it has read, and what it asks for next."""
+
+    found: Nvidia
+    asking: str = ""
 
 
-@dataclass(slots=True)
-class _Reader:
-    """Asks NVML, and keeps a line for each value that it could not give."""
-
-    unknown: list[str] = field(default_factory=list)
-
-    def read(self, what: str, call: Callable[..., T], *arguments: object) -> T | None:
-        """The call's answer, or None. A card's loss is raised: it ends the card's reading."""
-        try:
-            return call(*arguments)
-        except _GONE:
-            raise
-        except (pynvml.NVMLError, UnicodeDecodeError) as error:
-            self.unknown.append(f"{what}: {error}")
-            return None
-
-
-def read_nvidia(root: Path = Path("/")) -> Nvidia:
-    """The machine's NVIDIA cards. `root` is where `/proc` is found."""
+def read_nvidia(root: Path = Path("/"), seconds: float = SECONDS) -> Nvidia:
+    """The machine's NVIDIA cards, after `seconds` at most. `root` is where `/proc` is found."""
+    if not is_present(root):
+        return Nvidia()
+    command = [sys.executable, "-m", "local_tp.hardware.nvidia_child", str(root)]
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-        if missing and not (root / "proc/driver/nvidia").exists():
-            return Nvidia()  # no driver, hence no card that could be used
-        return Nvidia(unknown=(f"NVIDIA cards: {_why(error)}",))
-    reader = _Reader()
-    driver = reader.read("NVIDIA driver version", pynvml.nvmlSystemGetDriverVersion)
-    count = reader.read("number of NVIDIA cards", pynvml.nvmlDeviceGetCount) or 0
-    found = [card for index in range(count) if (card := _card(index, reader))]
-    cards = sorted(found, key=lambda card: in_slot_order(card.device))
-    links = _links(cards, reader)
-    reader.read("NVML shutdown", pynvml.nvmlShutdown)
-    return Nvidia(tuple(c.device for c in cards), links, driver, tuple(reader.unknown))
+        child = run_for(command, seconds, _environment())
+    except OSError as error:
+        return Nvidia(unknown=(f"NVIDIA cards: the reader did not start: {error}",))
+    progress = _last(child.output)
+    if child.code == 0:
+        return progress.found
+    if child.code is None:
+        return _cut_off(progress, f"the driver did not answer within {seconds:g} seconds; {REMEDY}")
+    return _cut_off(progress, f"reading ended with {child.how}")
 
 
-def _why(error: pynvml.NVMLError) -> str:
-    """Why NVML did not start, and what a person can do about it."""
-    reasons: dict[int, str] = {
-        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
-            "the driver is loaded but its NVML library was not found: install the package that "
-            "holds libnvidia-ml.so.1, or let the container see the driver's utilities"
-        ),
-        pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
-            "the driver is installed but not loaded: restart the PC, or reinstall the driver"
-        ),
-        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-            "the driver was updated while an older one is still loaded: restart the PC"
-        ),
-    }
-    return reasons.get(error.value, f"the driver does not answer: {error}")
-
-
-def _slot(pci_info: Callable[..., Any], *arguments: object) -> str | None:
-    return bus_id(pci_info(*arguments).busId)
-
-
-def _card(index: int, reader: _Reader) -> _Card | None:
-    label = f"NVIDIA card {index} in the driver's order"
+def is_present(root: Path = Path("/")) -> bool:
+    """Whether this system has NVIDIA's driver, or at least the library to ask it."""
+    if (root / "proc/driver/nvidia").exists():
+        return True
+    library = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
     try:
-        handle = reader.read(label, pynvml.nvmlDeviceGetHandleByIndex, index)
-        slot = handle and reader.read(label, _slot, pynvml.nvmlDeviceGetPciInfo, handle)
-        if not slot:
-            reader.unknown.append(f"{label}: left out, because its PCI bus id is not known")
-            return None
-        label = slot
-        device = _device(slot, handle, reader)
-        return _Card(device, _peers(slot, handle, reader)) if device else None
-    except _GONE as error:
-        reader.unknown.append(
-            f"{label}: left out, because the driver says: {error}; restart the PC, and if that "
-            "does not help check the card's seat, riser and power cables"
-        )
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def module_version(root: Path = Path("/")) -> str | None:
+    """The version of the kernel module that is loaded, which an update leaves behind."""
+    try:
+        text = (root / "proc/driver/nvidia/version").read_text(errors="replace")
+    except OSError:
         return None
+    found = re.search(r"\b\d{3,}\.\d+(?:\.\d+)?\b", text)
+    return found and found.group()
 
 
-def _device(slot: str, handle: Any, reader: _Reader) -> Device | None:
-    def ask(what: str, name: str) -> Any:
-        return reader.read(f"{slot}: {what}", getattr(pynvml, f"nvmlDeviceGet{name}"), handle)
+def _environment() -> dict[str, str]:
+    """The child finds this package wherever the program was started from."""
+    environment = settings.child_environment()
+    before = environment.get("PYTHONPATH")
+    places = [str(settings.source()), *([before] if before else [])]
+    return environment | {"PYTHONPATH": os.pathsep.join(places)}
 
-    memory = ask("memory", "MemoryInfo")
-    if memory is None:
-        reader.unknown.append(f"{slot}: left out, because its memory is not known")
-        return None
-    attached = ask("display attached", "DisplayMode")
-    active = ask("display active", "DisplayActive")
-    display = None if attached is None and active is None else bool(attached or active)
-    return Device(
-        id=slot,
-        kind="cuda",
-        name=ask("name", "Name") or "NVIDIA card",
-        total=memory.total,
-        free=memory.free,
-        # A desktop may come to any card that is not known to have none.
-        reserve=RESERVE if display is False else RESERVE_WITH_DISPLAY,
-        capability=ask("compute capability", "CudaComputeCapability"),
-        pcie=Pcie(
-            generation=ask("PCIe generation now", "CurrPcieLinkGeneration"),
-            width=ask("PCIe width now", "CurrPcieLinkWidth"),
-            max_generation=ask("PCIe generation at most", "MaxPcieLinkGeneration"),
-            max_width=ask("PCIe width at most", "MaxPcieLinkWidth"),
-        ),
-        display=display,
-        uuid=ask("UUID", "UUID"),
+
+def _last(output: bytes) -> Progress:
+    """The last whole line that the child wrote; each holds everything read so far."""
+    lines = output.split(b"\n")[:-1]
+    try:
+        return decode(Progress, json.loads(lines[-1])) if lines else Progress(Nvidia())
+    except (ValueError, InputError) as error:
+        return Progress(Nvidia(unknown=(f"NVIDIA cards: the answer was not understood: {error}",)))
+
+
+def _cut_off(progress: Progress, why: str) -> Nvidia:
+    """What was read before the end, with a plain link for each pair of cards."""
+    found = progress.found
+    links = found.links or tuple(
+        Link(a.id, b.id, "host") for a, b in combinations(found.devices, 2)
     )
-
-
-def _peers(slot: str, handle: Any, reader: _Reader) -> frozenset[str]:
-    """The PCI bus ids that active NVLinks of a card lead to. Most cards have no NVLink."""
-    peers: set[str] = set()
-    for number in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            active = pynvml.nvmlDeviceGetNvLinkState(handle, number)
-        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
-            continue  # the card has no link of that number
-        except _GONE:
-            raise
-        except pynvml.NVMLError as error:
-            reader.unknown.append(f"{slot}: NVLink: {error}")
-            break
-        if not active:
-            continue
-        what, far_end = f"{slot}: NVLink {number}", pynvml.nvmlDeviceGetNvLinkRemotePciInfo
-        if peer := reader.read(what, _slot, far_end, handle, number):
-            peers.add(peer)
-    return frozenset(peers)
-
-
-def _links(cards: list[_Card], reader: _Reader) -> tuple[Link, ...]:
-    """One link for each pair of cards.
-
-    NVML's word that peer-to-peer works is not asked for: only a checked copy can tell.
-    """
-    known = {card.device.id for card in cards}
-    for card in cards:
-        for peer in sorted(card.peers - known):
-            reader.unknown.append(
-                f"{card.device.id}: its NVLink leads to {peer}, no card read here"
-            )
-    links = []
-    for a, b in combinations(cards, 2):
-        joined = b.device.id in a.peers or a.device.id in b.peers
-        kind: LinkKind = "nvlink" if joined else "host"
-        links.append(Link(a.device.id, b.device.id, kind))
-    return tuple(links)
+    line = f"{progress.asking or 'NVIDIA cards'}: {why}"
+    return replace(found, links=links, unknown=(*found.unknown, line))

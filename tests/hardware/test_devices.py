@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from local_tp.core import Device, Link, Pcie, Rig
+from local_tp.core import Device, DeviceKind, Link, Pcie, Rig
 from local_tp.errors import DeviceError
+from local_tp.facts import CardFacts
 from local_tp.hardware.describe import describe
-from local_tp.hardware.devices import bus_id, default_devices, resolve_devices, short_names
+from local_tp.hardware.devices import (
+    bus_id,
+    default_devices,
+    resolve_devices,
+    short_names,
+    why_left_out,
+)
 
 GIB = 1024**3
 
@@ -154,3 +161,26 @@ Not known
 
 def test_describe_a_machine_without_cards() -> None:
     assert describe(BARE).splitlines()[-1] == "  No graphics card that can be used was found."
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "words"),
+    [
+        ("cuda", CardFacts(), None),
+        ("cuda", CardFacts(integrated=True), None),  # a PC of one chip has no other card
+        ("cuda", CardFacts(lost=True), "it is lost: the driver no longer reaches it"),
+        ("cuda", CardFacts(compute_mode="Prohibited"), "its compute mode forbids"),
+        ("rocm", CardFacts(integrated=True), "it is part of the processor"),
+        ("rocm", CardFacts(), "workers run on NVIDIA cards and on the processor only"),
+        ("xpu", CardFacts(), "workers run on NVIDIA cards and on the processor only"),
+        ("cpu", CardFacts(), None),
+    ],
+)
+def test_what_a_plan_leaves_out_and_why(
+    kind: DeviceKind, facts: CardFacts, words: str | None
+) -> None:
+    device = replace(SECOND, kind=kind, facts=facts)
+    why = why_left_out(device)
+    assert why is None if words is None else why and why.startswith(words)
+    chosen = default_devices(Rig(devices=(FIRST, device, CPU), cores=8))
+    assert chosen == ((FIRST.id, device.id) if words is None and kind != "cpu" else (FIRST.id,))

@@ -1,33 +1,66 @@
-"""The cards read from a real shared library that answers as NVML does, in a process of its own."""
+"""Cards read from a real shared library that answers as NVML does: whole, healthy machines."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from nvml_machine import build_stub, read_with, run_with
 
 from local_tp.codec import decode
 from local_tp.core import Device, Link, Pcie, Rig
-from local_tp.hardware.nvidia import Nvidia
+from local_tp.facts import CardFacts, NvLink, PairFacts, PcieReading, Process
+from local_tp.hardware.devices import default_devices
+from local_tp.hardware.nvidia_card import bare_program
 
 MIB = 1024**2
 GIB = 1024**3
-Ask = Callable[..., str]
-Probe = Callable[..., Nvidia]
 
-PROGRAM = """
+PROBE = """
 import json, sys
 from pathlib import Path
 from local_tp.codec import encode
-from local_tp.hardware.{module} import {function}
-print(json.dumps(encode({function}(Path(sys.argv[1])))))
+from local_tp.hardware.probe import probe
+print(json.dumps(encode(probe(Path(sys.argv[1])))))
 assert "torch" not in sys.modules
 """
+
+BOTH = CardFacts(
+    vendor="nvidia",
+    processes=(
+        Process(4194308, "render-4194308", 300 * MIB),
+        Process(4194307, "render-4194307", 200 * MIB),
+        Process(4194306, "render-4194306", 100 * MIB),
+    ),
+    bar1_total=256 * MIB,
+    bar1_used=16 * MIB,
+    replays=7,
+    power_draw=25.5,
+    power_limit=250.0,
+    power_default=350.0,
+    power_max=390.0,
+    clock=210,
+    clock_max=2100,
+    memory_clock=405,
+    memory_clock_max=9751,
+    throttle=("SW Power Cap", "HW Thermal Slowdown", "reason 0x1000"),
+    temperature=61,
+    temperature_limit=95,
+    utilization=42,
+    compute_mode="Default",
+    persistence=True,
+    performance_state="P8",
+    nvlinks=(NvLink(0, False, 3), NvLink(1, False, 3)),
+    integrated=False,
+    virtual=False,
+)
+FACTS = {name: getattr(BOTH, name) for name in CardFacts.__dataclass_fields__}
+
+
+def facts(**own: object) -> CardFacts:
+    return CardFacts(**(FACTS | own))  # type: ignore[arg-type]
+
 
 RTX_3060 = Device(
     id="0000:0a:00.0",
@@ -37,9 +70,16 @@ RTX_3060 = Device(
     free=11 * GIB,
     reserve=1024 * MIB,
     capability=(8, 6),
-    pcie=Pcie(generation=3, width=4, max_generation=4, max_width=16),
+    pcie=Pcie(generation=3, width=4, max_generation=3, max_width=16),
     display=True,
     uuid="GPU-3060",
+    facts=facts(
+        index=1,
+        architecture="ampere",
+        used=824 * MIB,
+        hidden=200 * MIB,
+        pcie_card=PcieReading(generation=4),
+    ),
 )
 RTX_5060_TI = Device(
     id="0000:41:00.0",
@@ -52,191 +92,150 @@ RTX_5060_TI = Device(
     pcie=Pcie(generation=1, width=8, max_generation=5, max_width=8),
     display=False,
     uuid="GPU-5060",
+    facts=facts(
+        index=0,
+        architecture="blackwell",
+        used=16 * GIB - 16642998272 - 300 * MIB,
+        hidden=300 * MIB,
+        pcie_card=PcieReading(generation=5),
+    ),
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that holds the stub library."""
-    folder = tmp_path_factory.mktemp("nvml")
-    source = Path(__file__).with_name("nvml_stub.c")
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, source],
-        check=True,
-    )
-    return folder
+    return build_stub(tmp_path_factory.mktemp("nvml"))
 
 
-@pytest.fixture
-def ask(stub: Path, tmp_path: Path) -> Ask:
-    """Runs one function of the package, in a process that finds the stub as its only NVML."""
-
-    def run(
-        program: str, cards: int = 2, fail: str = "", nvlink: str | None = None, at: Path = stub
-    ) -> str:
-        environment = os.environ | {
-            "LD_LIBRARY_PATH": str(at),
-            "NVML_STUB_CARDS": str(cards),
-            "NVML_STUB_FAIL": fail,
-        }
-        if nvlink is not None:
-            environment["NVML_STUB_NVLINK"] = nvlink
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(tmp_path)],
-            env=environment,
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
-
-
-@pytest.fixture
-def probe_with(ask: Ask) -> Probe:
-    """Reads the stub's cards: `probe_with(cards=2, fail="call:card:code")`."""
-    program = PROGRAM.format(module="nvidia", function="read_nvidia")
-    return lambda **options: decode(Nvidia, json.loads(ask(program, **options)))
-
-
-def test_two_mismatched_cards_in_slot_order(probe_with: Probe) -> None:
-    found = probe_with(cards=2)
+def test_two_mismatched_cards_in_slot_order(stub: Path, tmp_path: Path) -> None:
+    found = read_with(stub, tmp_path)
     assert found.devices == (RTX_3060, RTX_5060_TI)
-    assert found.driver == "580.65.06"
+    assert (found.driver, found.cuda, found.fault) == ("580.65.06", "13.0", None)
     assert found.unknown == ()
     # The stub says that peer-to-peer works; nobody has checked.
-    assert found.links == (Link("0000:0a:00.0", "0000:41:00.0", "host", verified=False),)
+    word = PairFacts(path="PXB", nvlinks=0, read="ok", write="ok", atomics="ok")
+    assert found.links == (
+        Link("0000:0a:00.0", "0000:41:00.0", "host", verified=False, facts=word),
+    )
 
 
-def test_the_whole_probe_puts_the_cards_before_the_processor(ask: Ask) -> None:
-    program = PROGRAM.format(module="probe", function="probe")
-    rig = decode(Rig, json.loads(ask(program, cards=2, fail="nvmlDeviceGetUUID:0:3")))
-    assert [device.id for device in rig.devices] == ["0000:0a:00.0", "0000:41:00.0", "cpu"]
-    assert rig.devices[0] == RTX_3060
-    assert (rig.driver, len(rig.links)) == ("580.65.06", 1)
-    assert "0000:41:00.0: UUID: Not Supported" in rig.unknown
+def test_one_card_has_no_links(stub: Path, tmp_path: Path) -> None:
+    found = read_with(stub, tmp_path, cards=1)
+    assert (found.devices, found.links) == ((RTX_5060_TI,), ())
 
 
-def test_one_card_has_no_links(probe_with: Probe) -> None:
-    found = probe_with(cards=1)
-    assert found.devices == (RTX_5060_TI,)
-    assert found.links == ()
-
-
-def test_a_driver_without_cards(probe_with: Probe) -> None:
-    found = probe_with(cards=0)
+def test_a_driver_without_cards(stub: Path, tmp_path: Path) -> None:
+    found = read_with(stub, tmp_path, cards=0)
     assert found.devices == ()
     assert (found.driver, found.unknown) == ("580.65.06", ())
 
 
-def test_active_nvlink_between_two_cards(probe_with: Probe) -> None:
-    found = probe_with(nvlink="1")
-    assert found.links == (Link("0000:0a:00.0", "0000:41:00.0", "nvlink", verified=False),)
+def test_four_cards_with_two_bridges(stub: Path, tmp_path: Path) -> None:
+    found = read_with(stub, tmp_path, machine="quad")
+    assert [card.id for card in found.devices] == [
+        f"0000:{bus}:00.0" for bus in ("01", "02", "41", "42")
+    ]
+    first = found.devices[0]
+    assert first.facts.bar1_total == 32 * GIB
+    assert first.display is False  # of the two questions, new drivers answer only one
+    port = NvLink(0, True, generation=3, peer="0000:02:00.0", bandwidth=14.062e9)
+    assert (first.facts.nvlinks[0], len(first.facts.nvlinks)) == (port, 4)
+    assert found.unknown == ()
+    kinds = {(link.a[5:7], link.b[5:7]): link for link in found.links}
+    assert len(kinds) == 6
+    bridged = PairFacts(path="PXB", nvlinks=4, read="ok", write="ok", atomics="not-supported")
+    apart = PairFacts(path="NODE", nvlinks=0, read="chipset", write="chipset", atomics="chipset")
+    assert (kinds["01", "02"].kind, kinds["01", "02"].facts) == ("nvlink", bridged)
+    assert (kinds["41", "42"].kind, kinds["41", "42"].facts) == ("nvlink", bridged)
+    assert (kinds["01", "41"].kind, kinds["01", "41"].facts) == ("host", apart)
 
 
-def test_nvlink_to_something_else_joins_no_cards(probe_with: Probe) -> None:
-    found = probe_with(nvlink="2")
+def test_eight_cards_on_a_switch(stub: Path, tmp_path: Path) -> None:
+    found = read_with(stub, tmp_path, machine="eight")
+    assert len(found.devices) == 8
+    assert len(found.links) == 28
+    assert {(link.kind, link.facts.nvlinks) for link in found.links} == {("nvlink", 12)}
+    assert {link.facts.path for link in found.links} == {"PXB", "NODE", "SYS"}
+    card = found.devices[7].facts
+    assert (card.numa, card.ecc, card.ecc_uncorrected) == (1, True, 3)
+    assert (card.mig, card.compute_mode) == (False, "Exclusive_Process")
+    assert {port.peer for port in card.nvlinks} == {"switch"}
+    assert found.unknown == ()
+
+
+def test_a_card_in_slices_has_no_utilization(stub: Path, tmp_path: Path) -> None:
+    found = read_with(stub, tmp_path, machine="mig")
+    (card,) = found.devices
+    assert (card.facts.mig, card.facts.utilization) == (True, None)
+    assert card.total == 80 * GIB
+    assert found.unknown == ()
+
+
+def test_under_wsl_memory_of_programs_is_not_told(stub: Path, tmp_path: Path) -> None:
+    (card,) = read_with(stub, tmp_path, machine="wsl").devices
+    assert card.facts.driver_model == "WDDM"
+    assert {process.used for process in card.facts.processes} == {None}
+    assert card.facts.hidden == 400 * MIB
+
+
+def test_memory_shared_with_the_processor_is_the_pcs(stub: Path, tmp_path: Path) -> None:
+    (card,) = read_with(stub, tmp_path, machine="spark").devices
+    assert card.facts.integrated is True
+    assert 0 < card.free <= card.total
+    assert card.id == "000f:01:00.0"
+    assert default_devices(Rig(devices=(card,))) == (card.id,)
+
+
+def test_active_nvlink_between_two_cards(stub: Path, tmp_path: Path) -> None:
+    (link,) = read_with(stub, tmp_path, nvlink=1).links
+    assert (link.kind, link.facts.nvlinks, link.verified) == ("nvlink", 1, False)
+
+
+def test_nvlink_to_something_else_joins_no_cards(stub: Path, tmp_path: Path) -> None:
+    found = read_with(stub, tmp_path, nvlink=2)
     assert [link.kind for link in found.links] == ["host"]
     assert found.unknown == ("0000:41:00.0: its NVLink leads to 0000:ff:00.0, no card read here",)
 
 
-@pytest.mark.parametrize(
-    ("call", "code", "words"),
-    [
-        ("nvmlDeviceGetHandleByIndex_v2", 15, "NVIDIA card 0 in the driver's order: left out"),
-        ("nvmlDeviceGetMemoryInfo", 15, "0000:41:00.0: left out, because the driver says: GPU is"),
-        ("nvmlDeviceGetUUID", 15, "0000:41:00.0: left out, because the driver says: GPU is lost"),
-        ("nvmlDeviceGetNvLinkState", 15, "0000:41:00.0: left out, because the driver says: GPU is"),
-        ("nvmlDeviceGetName", 16, "0000:41:00.0: left out, because the driver says: GPU requires"),
-    ],
-)
-def test_a_lost_card_is_left_out_and_said(
-    probe_with: Probe, call: str, code: int, words: str
-) -> None:
-    found = probe_with(fail=f"{call}:0:{code}")
-    assert found.devices == (RTX_3060,)
-    assert len(found.unknown) == 1
-    assert found.unknown[0].startswith(words)
+def test_the_whole_probe_adds_what_the_bus_knows(stub: Path, tmp_path: Path) -> None:
+    """The 3060 sits behind Thunderbolt, in a slot of four lanes; the other is on no bus."""
+    port = tmp_path / "sys/devices/pci0000:00/0000:00:01.0"
+    card = port / "0000:0a:00.0"
+    files = {"vendor": "0x10de", "device": "0x2504", "class": "0x030000", "numa_node": "1"}
+    files |= {"max_link_width": "16", "max_link_speed": "16.0 GT/s PCIe", "removable": "removable"}
+    bridge = {"vendor": "0x8086", "device": "0x1234", "class": "0x060400"}
+    bridge |= {"max_link_width": "4", "max_link_speed": "8.0 GT/s PCIe"}
+    card.mkdir(parents=True)
+    for folder, texts in ((card, files), (port, bridge)):
+        for name, text in texts.items():
+            (folder / name).write_text(f"{text}\n")
+    listing = tmp_path / "sys/bus/pci/devices"
+    listing.mkdir(parents=True)
+    (listing / card.name).symlink_to(card)
 
-
-def test_a_card_of_unknown_memory_is_left_out(probe_with: Probe) -> None:
-    found = probe_with(fail="nvmlDeviceGetMemoryInfo:1:3")
-    assert found.devices == (RTX_5060_TI,)
-    assert found.unknown == (
-        "0000:0a:00.0: memory: Not Supported",
-        "0000:0a:00.0: left out, because its memory is not known",
+    rig = decode(Rig, json.loads(run_with(stub, PROBE, tmp_path)))
+    assert [device.id for device in rig.devices] == ["0000:0a:00.0", "0000:41:00.0", "cpu"]
+    placed = rig.devices[0].facts
+    assert placed.pcie_card == PcieReading(4, 16)
+    assert placed.pcie_slot == PcieReading(3, 4)
+    assert (placed.external, placed.numa) == (True, 1)
+    assert rig.devices[1] == RTX_5060_TI
+    assert (rig.driver, rig.software.driver, rig.software.cuda_driver) == (
+        *("580.65.06", "580.65.06"),
+        "13.0",
     )
-
-
-@pytest.mark.parametrize(
-    ("call", "label", "field"),
-    [
-        ("nvmlDeviceGetCudaComputeCapability", "compute capability", "capability"),
-        ("nvmlDeviceGetUUID", "UUID", "uuid"),
-    ],
-)
-def test_a_field_not_supported_is_unknown_and_the_rest_is_kept(
-    probe_with: Probe, call: str, label: str, field: str
-) -> None:
-    found = probe_with(fail=f"{call}:1:3")
-    device = found.devices[0]
-    assert getattr(device, field) is None
-    assert (device.id, device.total) == (RTX_3060.id, RTX_3060.total)
-    assert found.unknown == (f"0000:0a:00.0: {label}: Not Supported",)
-
-
-def test_one_pcie_value_not_supported_keeps_the_other_three(probe_with: Probe) -> None:
-    found = probe_with(fail="nvmlDeviceGetMaxPcieLinkWidth:1:3,nvmlDeviceGetMaxPcieLinkWidth:0:13")
-    assert found.devices[0].pcie == Pcie(generation=3, width=4, max_generation=4)
-    assert found.unknown == (
-        "0000:41:00.0: PCIe width at most: Function Not Found",
-        "0000:0a:00.0: PCIe width at most: Not Supported",
-    )
-
-
-def test_a_display_that_cannot_be_asked_for_gets_the_larger_reserve(probe_with: Probe) -> None:
-    found = probe_with(fail="nvmlDeviceGetDisplayMode:0:3,nvmlDeviceGetDisplayActive:0:3")
-    card = found.devices[1]
-    assert (card.display, card.reserve) == (None, 1024 * MIB)
-    assert len(found.unknown) == 2
+    assert default_devices(rig) == ("0000:0a:00.0", "0000:41:00.0")
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("command", "name"),
     [
-        (9, "NVIDIA cards: the driver is installed but not loaded: restart the PC, or reinstall"),
-        (18, "NVIDIA cards: the driver was updated while an older one is still loaded: restart"),
-        (999, "NVIDIA cards: the driver does not answer: Unknown Error"),
+        ("/usr/lib/xorg/Xorg", "Xorg"),
+        ("python3", "python3"),
+        ("/opt/b/chrome --type=gpu --user-data-dir=/home/me", "chrome"),
+        (r"C:\Program Files\Some One\app.exe", "app.exe"),
+        ("", None),
     ],
 )
-def test_a_library_whose_driver_does_not_answer(probe_with: Probe, code: int, words: str) -> None:
-    found = probe_with(fail=f"nvmlInitWithFlags:*:{code}")
-    assert found.devices == ()
-    assert len(found.unknown) == 1
-    assert found.unknown[0].startswith(words)
-
-
-def test_driver_and_count_that_cannot_be_read(probe_with: Probe) -> None:
-    found = probe_with(fail="nvmlSystemGetDriverVersion:*:999,nvmlDeviceGetCount_v2:*:999")
-    assert (found.driver, found.devices) == (None, ())
-    assert found.unknown == (
-        "NVIDIA driver version: Unknown Error",
-        "number of NVIDIA cards: Unknown Error",
-    )
-
-
-def test_no_library_is_simply_no_card_unless_a_driver_is_loaded(
-    probe_with: Probe, tmp_path: Path
-) -> None:
-    broken = tmp_path / "library"
-    broken.mkdir()
-    (broken / "libnvidia-ml.so.1").write_bytes(b"")
-    assert probe_with(at=broken).unknown == ()
-
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (line,) = probe_with(at=broken).unknown
-    assert line.startswith("NVIDIA cards: the driver is loaded but its NVML library was not found")
+def test_a_program_is_named_without_its_place(command: str, name: str | None) -> None:
+    assert bare_program(command) == name

@@ -1,0 +1,144 @@
+"""Complaints: of the kernel about a card, and of `nvidia-smi` about the driver.
+
+Knows nothing of healthy output. A card that fell off the bus, or whose handle cannot be had, is a
+card that is lost; other faults keep their Xid number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from local_tp.facts import CardFacts, DriverFault, HostFacts, SoftwareFacts
+from local_tp.hardware.devices import bus_id
+from local_tp.hardware.paste.sighting import Card, Kind, Sighting, overlay
+from local_tp.hardware.paste.text import Line
+
+_XID = re.compile(
+    r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?\):\s*(\d{1,4})"
+)
+_GPU = re.compile(
+    r"\bGPU\s?(?:at (?:PCI:)?)?#?(\d{1,2})?:?\s*"
+    r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+)
+_HANDLE = "Unable to determine the device handle"
+_MISMATCH = re.compile(r"NVRM: API mismatch")
+_VERSION = re.compile(r"(client has the|kernel module has(?: the)?) version\s+([\d.]{3,20})")
+_LIBRARY = re.compile(r"NVML library version:\s*([\d.]{1,20})")
+_COMMAND = re.compile(r"Command line:\s*(\S.*)|\A(BOOT_IMAGE=\S.*)")
+_FAULTS: tuple[tuple[str, DriverFault], ...] = (
+    ("couldn't communicate with the NVIDIA driver", "not-running"),
+    ("Driver/library version mismatch", "mismatch"),
+    ("Driver Not Loaded", "not-running"),
+    ("couldn't find libnvidia-ml.so", "library-missing"),
+    ("NVML Shared Library Not Found", "library-missing"),
+)
+_SAYINGS = tuple(text for text, _ in _FAULTS)
+_IOMMU: tuple[tuple[str, Literal["off", "passthrough", "on"]], ...] = (
+    ("iommu=pt", "passthrough"),
+    ("_iommu=on", "on"),
+    ("iommu=off", "off"),
+)
+
+
+def _starts(line: str) -> bool:
+    text = line.replace("’", "'")
+    return (
+        _HANDLE in text
+        or "NVRM" in text
+        or any(saying in text for saying in _SAYINGS)
+        or "NVML library version" in text
+        or "Command line: " in text
+        or text.startswith("BOOT_IMAGE=")
+        or "No devices were found" in text
+    )
+
+
+def _continues(line: str) -> bool:
+    return _starts(line) or bool(re.match(r"\s{4,}\S", line)) or "NVIDIA-SMI" in line[:12]
+
+
+def lost_card(text: str) -> Card | None:
+    """The card that `Unable to determine the device handle for GPU…` is about."""
+    match = _GPU.search(text)
+    if not match:
+        return None
+    slot = bus_id(match[2] if "." in match[2] else f"{match[2]}.0")
+    return Card(
+        slot=slot,
+        number=int(match[1]) if match[1] else None,
+        facts=CardFacts(vendor="nvidia", lost=True),
+    )
+
+
+def parse(lines: Sequence[Line]) -> Sighting:
+    """Lost cards, faults by card, and why the driver does not answer."""
+    cards: dict[str, Card] = {}
+    software, host, unknown = SoftwareFacts(), HostFacts(), []
+    for line in lines:
+        text = line.text.replace("’", "'")
+        for card in _cards(text):
+            slot = card.slot or ""
+            cards[slot] = _both(cards[slot], card) if slot in cards else card
+        if (told := _software(text)) != SoftwareFacts():
+            software = overlay(software, told)
+        if (around := _host(text)) != HostFacts():
+            host = overlay(host, around)
+        if "No devices were found" in text:
+            unknown.append("nvidia-smi: no devices were found")
+    return Sighting(
+        "complaints",
+        cards=tuple(cards.values()),
+        software=software,
+        host=host,
+        unknown=tuple(unknown),
+    )
+
+
+def _cards(text: str) -> list[Card]:
+    gone = "fallen off the bus" in text or "GPU is lost" in text or _HANDLE in text
+    if match := _XID.search(text):
+        number = int(match[2])
+        facts = CardFacts(vendor="nvidia", lost=gone or number == 79, xids=(number,))
+        return [Card(slot=bus_id(f"{match[1]}.0"), facts=facts)]
+    found = lost_card(text) if gone else None
+    return [found] if found else []
+
+
+def _both(first: Card, second: Card) -> Card:
+    repeated = set(second.facts.xids) <= set(first.facts.xids)
+    if repeated and first.facts.lost >= second.facts.lost:
+        return first
+    xids = tuple(dict.fromkeys((*first.facts.xids, *second.facts.xids)))
+    facts = replace(first.facts, xids=xids, lost=first.facts.lost or second.facts.lost)
+    return replace(overlay(first, second), facts=facts)
+
+
+def _software(text: str) -> SoftwareFacts:
+    fault = next((fault for saying, fault in _FAULTS if saying in text), None)
+    if _MISMATCH.search(text):
+        fault = "mismatch"
+    told = SoftwareFacts(driver_fault=fault)
+    for who, version in _VERSION.findall(text):
+        which = "driver" if who.startswith("client") else "cuda_module"
+        told = replace(told, **{which: version.strip(".")})
+    if match := _LIBRARY.search(text):
+        told = replace(told, driver=match[1].strip("."))
+    return told
+
+
+def _host(text: str) -> HostFacts:
+    match = _COMMAND.search(text)
+    line = (match[1] or match[2]).strip()[:2000] if match else None
+    if line is None:
+        return HostFacts()
+    host = HostFacts(command_line=line)
+    for word, state in _IOMMU:
+        if word in line:
+            return replace(host, iommu=state)
+    return host
+
+
+KIND = Kind("complaints", _starts, _continues, parse)

@@ -1,0 +1,61 @@
+"""JSON in a pasted text: our own report, whose rig reads back exactly, and `rocm-smi --json`.
+
+Knows nothing of text around it. Numbers of attempts and depth are bounded: a text of nothing but
+braces costs no more than any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from local_tp.codec import decode
+from local_tp.core import Rig
+from local_tp.errors import InputError
+from local_tp.hardware.paste.sighting import Sighting
+from local_tp.hardware.paste.text import Line
+
+_ATTEMPTS = 8
+
+
+class Found(NamedTuple):
+    """An object, and the places [start, stop) of its lines."""
+
+    start: int
+    stop: int
+    value: Mapping[str, Any]
+
+
+def objects(lines: Sequence[Line]) -> Iterator[Found]:
+    """The JSON objects that begin a line and end one."""
+    decoder = json.JSONDecoder()
+    attempts, place = 0, 0
+    while place < len(lines) and attempts < _ATTEMPTS:
+        if not lines[place].text.lstrip().startswith("{"):
+            place += 1
+            continue
+        attempts += 1
+        rest = "\n".join(line.text for line in lines[place:]).lstrip()
+        try:
+            value, end = decoder.raw_decode(rest)
+        except (ValueError, RecursionError):
+            place += 1
+            continue
+        stop = place + rest.count("\n", 0, end) + 1
+        if isinstance(value, dict):
+            yield Found(place, stop, value)
+        place = stop
+
+
+def read_rig(found: Found, lines: Sequence[Line]) -> Sighting | None:
+    """Our own report, or None if the object is something else."""
+    told = found.value.get("rig", found.value)
+    if not isinstance(told, dict) or "devices" not in told:
+        return None
+    number = lines[found.start].number
+    try:
+        rig = decode(Rig, told)
+    except InputError as error:
+        return Sighting("local-tp doctor --json", unread=(f"line {number}: {error}",))
+    return Sighting("local-tp doctor --json", rig=rig)

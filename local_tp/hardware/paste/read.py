@@ -1,0 +1,84 @@
+"""Other people's machines: pasted text of many tools, and the one `Rig` that it tells of.
+
+Knows nothing of this machine. Never raises for what is in a text: what was not understood is in
+`unread`, with line numbers, and what could not be learned in the rig's `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from local_tp.core import Rig
+from local_tp.hardware.paste.assemble import assemble
+from local_tp.hardware.paste.sighting import Sighting
+from local_tp.hardware.paste.split import Split, gaps, split
+from local_tp.hardware.paste.text import LIMIT, Text, read_text
+
+# Those that tell most surely which card is which come first.
+_TRUST = (
+    "nvidia-smi -q -x",
+    "nvidia-smi -q",
+    "nvidia-smi --query-gpu",
+    "nvidia-smi",
+    "rocm-smi",
+    "lspci",
+    "report",
+    "complaints",
+    "nvidia-smi -L",
+    "lspci -tv",
+    "p2pBandwidthLatencyTest",
+    "nccl-tests",
+    "nvidia-smi topo",
+    "collect_env",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pasted:
+    """A machine as texts tell of it; `unread` says in words what was not understood."""
+
+    rig: Rig
+    unread: tuple[str, ...] = ()
+
+
+def read_pasted(texts: Sequence[tuple[str, bytes]]) -> Pasted:
+    """The machine that `texts`, pairs of a name and its bytes, are about.
+
+    All texts are taken to be about one machine. Cards without memory figures have `total` 0, which
+    `rig.unknown` says. Only the first 2 MiB together are read, and `unread` says what was not.
+    """
+    unread: list[str] = []
+    sightings: list[Sighting] = []
+    words: list[str] = []
+    left = LIMIT
+    for name, data in texts:
+        text = read_text(name, data, left)
+        left = max(0, left - len(data))
+        prefix = f"{name}: " if name else ""
+        parts = split(text.lines)
+        told = [*parts.sightings, *(block.kind.parse(block.lines) for block in parts.blocks)]
+        sightings += told
+        words += [line.text for line in parts.rest]
+        unread += [prefix + word for word in _unread(text, parts, told)]
+    whole = next((told.rig for told in sightings if told.rig), None)
+    if whole is not None:
+        others = [told.source for told in sightings if not told.rig]
+        unread += [f"{source}: not used beside a report of local-tp" for source in others]
+        return Pasted(whole, tuple(unread))
+    ordered = sorted(sightings, key=lambda told: _TRUST.index(told.source))
+    rig, more = assemble(ordered, "\n".join(words[:200]))
+    return Pasted(rig, (*unread, *more))
+
+
+def _unread(text: Text, parts: Split, told: Sequence[Sighting]) -> list[str]:
+    unread = [word for sighting in told for word in sighting.unread]
+    unread += gaps(parts.rest)
+    if not told:
+        unread.append(
+            "nothing in it was understood: paste the output of nvidia-smi, nvidia-smi topo -m, "
+            "lspci -vv or rocm-smi"
+        )
+    if text.skipped:
+        unread.append(text.skipped)
+    return unread

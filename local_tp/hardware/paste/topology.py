@@ -1,0 +1,161 @@
+"""`nvidia-smi topo -m` and `topo -p2p r|w|n|a|p`: a matrix of words between cards.
+
+Knows nothing of cards but their numbers. Columns and rows of network cards, affinities and the
+legend are passed over; rows may be missing or cut, and all line ends may be lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from local_tp.facts import CardFacts, P2pStatus, PairFacts, Path
+from local_tp.hardware.paste.sighting import Card, Kind, Pairs, Sighting
+from local_tp.hardware.paste.text import Line
+
+_COMMAND = re.compile(r"topo\s+(?:-m\b|--matrix\b|-p2p\b|--p2p_capabilities\b)")
+_P2P = re.compile(r"-p2p\w*\s+([rwnap]{1,5})\b")
+_LABEL = re.compile(r"(?:GPU|NIC)\d{1,3}|mlx\d_(?:bond_)?\d{1,2}|(?:hfi|bnxt_re|rdma|ib)\w{0,8}\d")
+_GPU = re.compile(r"GPU(\d{1,3})\Z")
+_LEGEND = re.compile(
+    r"\s*(?:Legend:|NIC Legend:|(?:X|SYS|SOC|NODE|PHB|PXB|PIX|PSB|NV#|OK|CNS|GNS|TNS|DR|NS|U"
+    r"|NIC\d*)\s*[=:])"
+)
+_PATHS: Mapping[str, Path] = MappingProxyType(
+    {
+        "PIX": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "NODE", "SYS": "SYS", "SOC": "SYS",
+        "PSB": "internal",
+    }
+)  # fmt: skip
+_STATES: Mapping[str, P2pStatus] = MappingProxyType(
+    {
+        "OK": "ok", "CNS": "chipset", "GNS": "gpu", "TNS": "topology", "DR": "disabled",
+        "NS": "not-supported", "U": "unknown",
+    }
+)  # fmt: skip
+_MOST_ROWS = 400
+_NVLINK = re.compile(r"NV(\d{1,2})\Z")
+
+
+def _cell(word: str) -> bool:
+    return word == "X" or word in _PATHS or word in _STATES or bool(_NVLINK.match(word))
+
+
+def _starts(line: str) -> bool:
+    if "topo" in line and _COMMAND.search(line):
+        return True
+    if not line.lstrip(" \t|").startswith("GPU"):
+        return False
+    words = line[:4000].replace("|", " ").split()
+    if len(words) < 2 or not _GPU.match(words[0]):
+        return False
+    return _cell(words[1]) or words[1] == "GPU1" or words[1:3] == ["CPU", "Affinity"]
+
+
+def _continues(line: str) -> bool:
+    words = line[:4000].replace("|", " ").split(maxsplit=2)
+    if _LEGEND.match(line) or _COMMAND.search(line):
+        return True
+    if not words or not _LABEL.fullmatch(words[0]):
+        return False
+    return len(words) == 1 or not words[1].endswith(":")
+
+
+@dataclass(slots=True)
+class _Matrix:
+    flags: str = ""  # of -p2p; empty for -m
+    columns: list[str] = field(default_factory=list)
+    pairs: Pairs = field(default_factory=Pairs)
+    numbers: dict[int, int | None] = field(default_factory=dict)  # card -> its NUMA node
+    strange: list[str] = field(default_factory=list)
+
+
+def parse(lines: Sequence[Line]) -> Sighting:
+    """Cards by number, and what each matrix says of their pairs."""
+    matrix = _Matrix()
+    for line in lines[:_MOST_ROWS]:
+        for text in _rows(line.text):
+            _row(text, line.number, matrix)
+    order = sorted(matrix.numbers)
+    place = {number: i for i, number in enumerate(order)}
+    pairs = Pairs()
+    for pair in matrix.pairs.all():
+        pairs.add(place[pair.a], place[pair.b], pair.facts, kind=pair.kind)
+    cards = tuple(
+        Card(number=number, facts=CardFacts(vendor="nvidia", numa=matrix.numbers[number]))
+        for number in order
+    )
+    return Sighting("nvidia-smi topo", cards=cards, pairs=pairs.all(), unread=tuple(matrix.strange))
+
+
+def _rows(text: str) -> list[str]:
+    """The rows of a line: one, but where line ends were lost."""
+    text = text[:16000].replace("|", " ")
+    words = text.split()
+    if words.count("GPU0") < 2 and words.count("GPU1") < 2:
+        return [text]
+    rows: list[list[str]] = [[]]
+    seen: set[str] = set()
+    for word in words:
+        # A label met again is no column any more, but begins its row.
+        if _LABEL.fullmatch(word) and word in seen:
+            rows.append([])
+        seen.add(word)
+        rows[-1].append(word)
+    return [" ".join(row) for row in rows]
+
+
+def _row(text: str, number: int, matrix: _Matrix) -> None:
+    if _COMMAND.search(text):
+        match = _P2P.search(text)
+        matrix.flags, matrix.columns = (match[1] if match else "r" if "p2p" in text else ""), []
+        text = re.sub(r".*?(?=\bGPU\d|\Z)", "", text, count=1)
+    words = text.split()
+    if not words or _LEGEND.match(text) or not _LABEL.fullmatch(words[0]):
+        return
+    if len(words) == 1 or not _cell(words[1]):
+        labels = [word for word in words if _LABEL.fullmatch(word)]
+        matrix.columns = labels
+        return
+    source = _GPU.match(words[0])
+    if not source:
+        return
+    a = int(source[1])
+    columns = matrix.columns or [f"GPU{i}" for i in range(len(words) - 1)]
+    cells = words[1:]
+    matrix.numbers.setdefault(a, None)
+    for label, word in zip(columns, cells, strict=False):
+        target = _GPU.match(label)
+        if not _cell(word):
+            break
+        if target:
+            matrix.numbers.setdefault(int(target[1]), None)
+            _say(matrix, a, int(target[1]), word)
+    rest = cells[len(columns) :]
+    if len(rest) >= 2 and rest[1].isdecimal() and len(rest[1]) < 4:
+        matrix.numbers[a] = int(rest[1])
+
+
+def _say(matrix: _Matrix, a: int, b: int, word: str) -> None:
+    if word == "X":
+        return
+    if match := _NVLINK.match(word):
+        facts = PairFacts(path="nvlink", nvlinks=int(match[1]))
+        matrix.pairs.add(a, b, facts, kind="nvlink" if facts.nvlinks else None)
+    elif word in _PATHS:
+        matrix.pairs.add(a, b, PairFacts(path=_PATHS[word]))
+    elif word in _STATES:
+        state, flags = _STATES[word], matrix.flags or "r"
+        if "n" in flags:
+            matrix.pairs.add(a, b, PairFacts(), kind="nvlink" if state == "ok" else None)
+        facts = PairFacts(
+            read=state if "r" in flags else None,
+            write=state if "w" in flags else None,
+            atomics=state if "a" in flags else None,
+        )
+        matrix.pairs.add(a, b, facts)
+
+
+KIND = Kind("nvidia-smi topo", _starts, _continues, parse)

@@ -1,0 +1,283 @@
+"""Machines that each deserve one finding: the table behind the tests of diagnosis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from diagnosis_link_cases import LINK_CASES, Case
+from diagnosis_rigs import CARD, GIB, MIB, SECOND, a5000, card, rig, versions
+
+from local_tp.core import Device, Pcie, Rig
+from local_tp.facts import (
+    CardFacts,
+    HostFacts,
+    Process,
+    SoftwareFacts,
+)
+
+
+def igpu() -> Device:
+    return Device(
+        "0000:12:00.0",
+        "rocm",
+        "AMD Radeon Graphics",
+        total=32 * GIB,
+        free=31 * GIB,
+        facts=CardFacts(vendor="amd", integrated=True),
+    )
+
+
+def with_host(**changes: object) -> Rig:
+    sound = rig(card())
+    return replace(sound, host=replace(sound.host, **changes))  # type: ignore[arg-type]
+
+
+CASES = (
+    *LINK_CASES,
+    # memory
+    Case(
+        rig(card(bar1_total=256 * MIB)),
+        "resizable-bar-off",
+        "info",
+        (CARD,),
+        ("24.0 GiB", "256 MiB"),
+    ),
+    Case(
+        rig(card(display=True, used=900 * MIB, processes=(Process(7, "Xorg", 700 * MIB),))),
+        "display-on-card",
+        "info",
+        (CARD,),
+        ("900 MiB", "Xorg"),
+    ),
+    Case(
+        rig(card(used=21 * GIB, processes=(Process(7, "llama-server", 20 * GIB),))),
+        "memory-in-use",
+        "warning",
+        (CARD,),
+        ("20.0 GiB of 24.0 GiB", "llama-server"),
+    ),
+    Case(rig(card(used=2 * GIB)), "memory-in-use", "info", (CARD,), ("2.0 GiB",)),
+    Case(rig(card(driver_model="WDDM", display=True)), "wddm-spill", "info", (CARD,), ("WDDM",)),
+    Case(
+        rig(card(), host=HostFacts(wsl=True)),
+        "wsl-hidden-memory",
+        "info",
+        (CARD,),
+        ("1.3 GiB",),
+    ),
+    Case(
+        rig(a5000(ecc=True, total=23028 * MIB)),
+        "ecc-takes-memory",
+        "info",
+        (CARD,),
+        ("22.5 GiB remain",),
+    ),
+    # power and heat
+    Case(
+        rig(card(power_limit=230.0, power_default=None)),
+        "power-capped",
+        "info",
+        (CARD,),
+        ("230 W", "350 W"),
+    ),
+    Case(rig(card(power_limit=230.0)), "power-capped", "info", (CARD,), ("230 W", "66%", "350 W")),
+    Case(rig(card(temperature=96)), "throttled-by-heat", "warning", (CARD,), ("96 °C", "95 °C")),
+    Case(
+        rig(card(throttle=("HW Slowdown", "HW Thermal Slowdown"))),
+        "throttled-by-heat",
+        "warning",
+        (CARD,),
+        ("HW Thermal Slowdown",),
+    ),
+    Case(
+        rig(card(throttle=("HW Power Brake Slowdown",))),
+        "throttled-by-supply",
+        "warning",
+        (CARD,),
+        ("HW Power Brake Slowdown",),
+    ),
+    Case(
+        rig(
+            card(
+                throttle=("SW Power Cap",),
+                performance_state="P2",
+                utilization=99,
+                clock=1050,
+                clock_max=2100,
+            )
+        ),
+        "throttled-by-power",
+        "info",
+        (CARD,),
+        ("350 W", "1050 of 2100 MHz"),
+    ),
+    # faults
+    Case(rig(card(lost=True)), "gpu-lost", "error", (CARD,), (CARD,)),
+    Case(
+        rig(unknown=("NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus.",)),
+        "gpu-lost",
+        "error",
+        (CARD,),
+        ("fallen off the bus",),
+    ),
+    Case(rig(card(ecc=True, ecc_uncorrected=3)), "ecc-errors", "error", (CARD,), ("3 errors",)),
+    Case(rig(card(xids=(48,))), "xid-fault", "warning", (CARD,), ("Xid 48",)),
+    Case(rig(card(replays=4180)), "pcie-replays", "warning", (CARD,), ("4,180",)),
+    Case(
+        rig(card(uuid="GPU-5e1f2a90"), card(SECOND, uuid="GPU-5e1f2a90")),
+        "duplicate-gpu",
+        "warning",
+        (CARD, SECOND),
+        ("2 times",),
+    ),
+    Case(
+        rig(card(bandwidth=600e9)),
+        "card-slower-than-rated",
+        "warning",
+        (CARD,),
+        ("600.0 GB/s", "64%", "936.2 GB/s"),
+    ),
+    Case(
+        rig(card(), software=SoftwareFacts(driver="595.71.05", cuda_module="590.48.01")),
+        "driver-mismatch",
+        "error",
+        (),
+        ("595.71.05", "590.48.01"),
+    ),
+    Case(
+        rig(software=SoftwareFacts(driver_fault="not-running")),
+        "driver-not-running",
+        "error",
+        (),
+        ("does not answer",),
+    ),
+    Case(
+        rig(unknown=("NVIDIA cards: the NVML library was not found",)),
+        "driver-library-missing",
+        "error",
+        (),
+        ("not found",),
+    ),
+    # versions
+    Case(
+        rig(card(), software=versions(driver="570.86.15")),
+        "driver-too-old",
+        "error",
+        (CARD,),
+        ("570.86.15", "CUDA 13.0", "580"),
+    ),
+    Case(
+        rig(card(), software=SoftwareFacts(driver="470.256.02")),
+        "driver-too-old",
+        "warning",
+        (CARD,),
+        ("470.256.02", "525"),
+    ),
+    Case(
+        rig(
+            card(name="NVIDIA GeForce RTX 5070", capability=(12, 0), total=12 * GIB),
+            software=versions(torch_architectures=("sm_80", "sm_90")),
+        ),
+        "torch-lacks-architecture",
+        "error",
+        (CARD,),
+        ("sm_120", "sm_80, sm_90"),
+    ),
+    Case(
+        rig(
+            card(name="Tesla P40", capability=(6, 1), pcie=Pcie(3, 16, 3, 16)),
+            software=SoftwareFacts(driver="550.54.14"),
+        ),
+        "card-before-cuda-13",
+        "info",
+        (CARD,),
+        ("6.1",),
+    ),
+    Case(
+        rig(card(), software=versions(torch="2.13.0+cpu", torch_architectures=())),
+        "torch-without-cuda",
+        "error",
+        (CARD,),
+        ("2.13.0+cpu",),
+    ),
+    # what the cards are
+    Case(
+        rig(
+            card(),
+            card(SECOND, name="NVIDIA GeForce RTX 2060", total=6 * GIB, capability=(7, 5)),
+        ),
+        "mixed-architectures",
+        "warning",
+        (CARD, SECOND),
+        ("7.5, 8.6",),
+    ),
+    Case(
+        rig(card(), replace(card(SECOND), kind="rocm", name="AMD Radeon RX 7900 XTX")),
+        "mixed-vendors",
+        "info",
+        (CARD, SECOND),
+        ("AMD and NVIDIA",),
+    ),
+    Case(rig(card(mig=True)), "mig-on", "warning", (CARD,), ("MIG",)),
+    Case(
+        rig(card(driver_model="WDDM"), card(SECOND, driver_model="TCC")),
+        "driver-models-differ",
+        "warning",
+        (CARD, SECOND),
+        ("WDDM", "TCC"),
+    ),
+    Case(rig(card(virtual=True)), "virtual-gpu", "info", (CARD,), ("vGPU",)),
+    Case(rig(card(), igpu()), "integrated-gpu", "info", ("0000:12:00.0",), ("processor's own",)),
+    Case(
+        rig(card(compute_mode="Exclusive_Process")),
+        "compute-mode-exclusive",
+        "warning",
+        (CARD,),
+        ("Exclusive Process",),
+    ),
+    Case(
+        rig(card(compute_mode="Prohibited")),
+        "compute-mode-prohibited",
+        "error",
+        (CARD,),
+        ("Prohibited",),
+    ),
+    Case(rig(card(persistence=False)), "persistence-off", "info", (CARD,), ("persistence",)),
+    Case(
+        rig(card(external=True, pcie=Pcie(3, 4, 3, 16))),
+        "external-gpu",
+        "warning",
+        (CARD,),
+        ("external case", "x4"),
+    ),
+    Case(
+        rig(card(name="NVIDIA GeForce RTX 3060 Laptop GPU", pcie=Pcie(1, 8, 4, 16))),
+        "laptop-gpu",
+        "info",
+        (CARD,),
+        ("laptop",),
+    ),
+    # the machine around them
+    Case(rig(card(), ram=16 * GIB), "ram-small", "warning", (), ("16.0 GiB", "24.0 GiB")),
+    Case(rig(ram=4 * GIB), "ram-small", "warning", (), ("4.0 GiB",)),
+    Case(with_host(memory_bandwidth=30e9), "ram-channels-missing", "warning", (), ("89.6 GB/s",)),
+    Case(
+        with_host(memory_channels=1, memory_bandwidth=31e9),
+        "ram-channels-missing",
+        "warning",
+        (),
+        ("one memory",),
+    ),
+    Case(with_host(swap=0), "swap-off", "info", (), ("no swap",)),
+    Case(with_host(core_limit=4.0), "container-cores", "info", (), ("4 of 24",)),
+    Case(with_host(memory_limit=6 * GIB), "container-memory", "warning", (), ("6.0 GiB",)),
+    Case(
+        with_host(container="docker", shared_memory=64 * MIB),
+        "container-shared-memory",
+        "warning",
+        (),
+        ("64 MiB",),
+    ),
+    Case(with_host(disk_read=140e6), "disk-slow", "warning", (), ("140 MB/s",)),
+    Case(with_host(disk_free=7 * GIB), "disk-nearly-full", "warning", (), ("7.0 GiB",)),
+)
