@@ -42,14 +42,14 @@ ORDER = {
 BASE = frozenset(unit for unit, number in ORDER.items() if number == 0)
 TORCH = frozenset({"torch", "triton", "torchvision", "torchaudio", "bitsandbytes", "accelerate"})
 WORKER_SIDE = re.compile(
-    r"local_tp\.(model|load|hardware\.child\w*|runtime\.(worker|collectives)\w*)(\..*)?"
+    r"local_tp\.(model|load|hardware\.measuring\.child\w*|runtime\.(worker|collectives)\w*)(\..*)?"
 )
 APP_SIDE = re.compile(
-    r"local_tp\.(hardware(?!\.child)|checkpoint|plan|engine|api|cli)(\..*)?"
+    r"local_tp\.(hardware(?!\.measuring\.child)|checkpoint|plan|engine|api|cli)(\..*)?"
     r"|local_tp\.runtime\.crew|ui(\..*)?|app"
 )
 # Programs that hardware runs but never imports, which measure the model's own collectives.
-CHILD = re.compile(r"local_tp\.hardware\.child_\w+")
+CHILD = re.compile(r"local_tp\.hardware\.measuring\.child_\w+")
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"})
 DATA = frozenset({".toml", ".json", ".jinja", ".md", ".txt"})
 CODE = frozenset({"", ".py", ".pyi", ".sh", ".ps1", ".bat", ".js", ".css", ".html", ".c", ".h"})
@@ -263,7 +263,7 @@ SOUND = {
     "local_tp/codec.py": "from local_tp import core, errors",
     "local_tp/settings.py": "import os\nHOME = os.environ.get('HOME')",
     "local_tp/hardware/probe.py": "import numpy\nfrom local_tp.core import Rig",
-    "local_tp/hardware/child_sum.py": "import torch\nfrom local_tp.model import decoder",
+    "local_tp/hardware/measuring/child_sum.py": "import torch\nfrom local_tp.model import decoder",
     "local_tp/plan/search.py": "import math\nfrom . import layout\nfrom ..core import Plan",
     "local_tp/plan/layout.py": "from local_tp.checkpoint.formats import Format",
     "local_tp/model/decoder.py": "import torch\nfrom safetensors.torch import load",
@@ -311,7 +311,7 @@ def test_a_tree_of_which_little_exists_yet(tmp_path: Path) -> None:
         ),
         (
             order,
-            "local_tp/hardware/child_x.py",
+            "local_tp/hardware/measuring/child_x.py",
             "import local_tp.load",
             ":1: hardware imports load",
         ),
@@ -356,8 +356,8 @@ def test_a_rule_finds_what_breaks_it(
             "local_tp.engine.engine -> local_tp.runtime -> local_tp.runtime.collectives -> torch",
         ),
         (
-            {"local_tp/hardware/probe.py": "from local_tp.hardware import child_sum"},
-            "local_tp.hardware.probe -> local_tp.hardware.child_sum -> torch",
+            {"local_tp/hardware/probe.py": "from local_tp.hardware.measuring import child_sum"},
+            "local_tp.hardware.probe -> local_tp.hardware.measuring.child_sum -> torch",
         ),
         (
             {"local_tp/engine/engine.py": "from local_tp.model.decoder import Decoder"},

@@ -20,12 +20,12 @@ import gradio as gr
 
 from local_tp import settings
 from local_tp.errors import InputError
-from local_tp.hardware.killable import environment
-from local_tp.hardware.report import Report
-from local_tp.hardware.report_html import STYLE as REPORT_STYLE
-from local_tp.hardware.report_html import report_body
-from local_tp.hardware.report_json import read_report
-from local_tp.hardware.report_markdown import report_markdown
+from local_tp.hardware.measuring.killable import environment
+from local_tp.hardware.report.html import STYLE as REPORT_STYLE
+from local_tp.hardware.report.html import report_body
+from local_tp.hardware.report.json import read_report
+from local_tp.hardware.report.markdown import report_markdown
+from local_tp.hardware.report.report import Report
 from ui.status import notice
 
 LOOK = (sys.executable, "-m", "local_tp", "doctor", "--json")

@@ -16,15 +16,15 @@ from local_tp.cli import options, session
 from local_tp.core import Rig
 from local_tp.errors import InputError
 from local_tp.hardware.diagnose import diagnose
-from local_tp.hardware.measure import measure
-from local_tp.hardware.measure_cache import default_folder
+from local_tp.hardware.measuring.cache import default_folder
+from local_tp.hardware.measuring.measure import measure
 from local_tp.hardware.paste import read_pasted
 from local_tp.hardware.probe import probe
-from local_tp.hardware.report import Report, own_names, printable, scrub
-from local_tp.hardware.report_html import report_html
-from local_tp.hardware.report_json import read_report, report_json
-from local_tp.hardware.report_markdown import report_markdown
-from local_tp.hardware.report_text import report_text
+from local_tp.hardware.report.html import report_html
+from local_tp.hardware.report.json import read_report, report_json
+from local_tp.hardware.report.markdown import report_markdown
+from local_tp.hardware.report.report import Report, own_names, printable, scrub
+from local_tp.hardware.report.text import report_text
 
 STDIN = "-"
 # Far above any machine's output; a model file named by mistake is not read into memory.

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from local_tp.core import Device, Rig
 from local_tp.facts import PcieReading
-from local_tp.hardware import pci
-from local_tp.hardware.amd import Found, read_amd
 from local_tp.hardware.devices import in_slot_order, why_left_out
-from local_tp.hardware.host import read_host
-from local_tp.hardware.host_facts import attempt
-from local_tp.hardware.intel import read_intel
-from local_tp.hardware.nvidia import SECONDS, read_nvidia
-from local_tp.hardware.software import read_software
+from local_tp.hardware.live import pci
+from local_tp.hardware.live.amd import Found, read_amd
+from local_tp.hardware.live.host import read_host
+from local_tp.hardware.live.host_facts import attempt
+from local_tp.hardware.live.intel import read_intel
+from local_tp.hardware.live.nvidia import SECONDS, read_nvidia
+from local_tp.hardware.live.software import read_software
 
 _ADAPTERS = {
     0x1234: "a virtual display adapter (QEMU)",

@@ -14,8 +14,8 @@ from local_tp import codec
 from local_tp.cli.main import main
 from local_tp.core import Device, Link, Rig
 from local_tp.facts import Finding, PairFacts
-from local_tp.hardware.report import Report
-from local_tp.hardware.report_json import read_report, report_json
+from local_tp.hardware.report.json import read_report, report_json
+from local_tp.hardware.report.report import Report
 
 GIB = 1024**3
 UUID = "GPU-00000001-1111-2222-3333-0123456789ab"

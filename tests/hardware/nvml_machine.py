@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from local_tp.codec import decode
-from local_tp.hardware.nvidia import Nvidia
+from local_tp.hardware.live.nvidia import Nvidia
 
 READ = """
 import json, sys
 from pathlib import Path
 from local_tp.codec import encode
-from local_tp.hardware.nvidia import read_nvidia
+from local_tp.hardware.live.nvidia import read_nvidia
 print(json.dumps(encode(read_nvidia(Path(sys.argv[1]), float(sys.argv[2])))))
 assert "torch" not in sys.modules and "pynvml" not in sys.modules
 """

@@ -16,7 +16,7 @@ from local_tp.facts import (
     Process,
     SoftwareFacts,
 )
-from local_tp.hardware.report import Report
+from local_tp.hardware.report.report import Report
 
 GIB = 1024**3
 CPU = Device("cpu", "cpu", "Example Processor 16-Core", 64 * GIB, 50 * GIB, bandwidth=58e9)

@@ -10,8 +10,8 @@ from fake_bus import add_bridge, add_function, write
 
 from local_tp.core import Pcie, Rig
 from local_tp.facts import PairFacts, PcieReading, Process
-from local_tp.hardware.amd import read_amd
 from local_tp.hardware.devices import default_devices
+from local_tp.hardware.live.amd import read_amd
 from local_tp.hardware.probe import probe
 
 MIB = 1024**2

@@ -16,30 +16,30 @@ from local_tp.facts import (
     PcieReading,
     SoftwareFacts,
 )
-from local_tp.hardware import (
-    rules_cards,
-    rules_faults,
-    rules_host,
-    rules_links,
-    rules_memory,
-    rules_nvlink,
-    rules_peers,
-    rules_power,
-    rules_software,
-)
-from local_tp.hardware.advice import Advice
 from local_tp.hardware.diagnose import RULES, diagnose
+from local_tp.hardware.rules import (
+    cards,
+    faults,
+    host,
+    links,
+    memory,
+    nvlink,
+    peers,
+    power,
+    software,
+)
+from local_tp.hardware.rules.advice import Advice
 
 MODULES = (
-    rules_cards,
-    rules_faults,
-    rules_host,
-    rules_links,
-    rules_memory,
-    rules_nvlink,
-    rules_peers,
-    rules_power,
-    rules_software,
+    cards,
+    faults,
+    host,
+    links,
+    memory,
+    nvlink,
+    peers,
+    power,
+    software,
 )
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from local_tp.hardware.cgroup import cpu_quota, memory_limit
-from local_tp.hardware.host import GIB, measure_bandwidth, read_host
+from local_tp.hardware.live.cgroup import cpu_quota, memory_limit
+from local_tp.hardware.live.host import GIB, measure_bandwidth, read_host
 from local_tp.hardware.probe import probe
 
 MIB = 1024**2

@@ -12,13 +12,13 @@ import pytest
 from fake_bus import add_bridge, add_function, write
 
 from local_tp.facts import HostFacts
-from local_tp.hardware import linux_facts
-from local_tp.hardware.host_facts import read_host_facts
-from local_tp.hardware.memory_modules import Modules, parse_modules
-from local_tp.hardware.nvidia import Nvidia
-from local_tp.hardware.pci_access import redirects_peers
+from local_tp.hardware.live import linux_facts
+from local_tp.hardware.live.host_facts import read_host_facts
+from local_tp.hardware.live.memory_modules import Modules, parse_modules
+from local_tp.hardware.live.nvidia import Nvidia
+from local_tp.hardware.live.pci_access import redirects_peers
+from local_tp.hardware.live.software import read_software
 from local_tp.hardware.probe import probe
-from local_tp.hardware.software import read_software
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files as Linux writes them")
 GIB = 1024**3

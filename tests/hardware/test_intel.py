@@ -9,7 +9,7 @@ from fake_bus import add_bridge, add_function
 
 from local_tp.core import Pcie
 from local_tp.facts import PcieReading
-from local_tp.hardware.intel import read_intel
+from local_tp.hardware.live.intel import read_intel
 from local_tp.hardware.probe import probe
 
 MIB = 1024**2

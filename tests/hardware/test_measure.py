@@ -16,8 +16,8 @@ import pytest
 from small_rigs import A, B, card, linked, processor, rig
 
 from local_tp.core import Rig
-from local_tp.hardware.killable import Program
-from local_tp.hardware.measure import Programs, measure
+from local_tp.hardware.measuring.killable import Program
+from local_tp.hardware.measuring.measure import Programs, measure
 from local_tp.hardware.probe import probe
 
 FAULTY = Path(__file__).with_name("faulty_child.py")
@@ -255,8 +255,8 @@ def test_control_c_leaves_no_child(tmp_path: Path) -> None:
         "import json, sys\nfrom pathlib import Path\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "from small_rigs import processor, rig\n"
-        "from local_tp.hardware.killable import Program\n"
-        "from local_tp.hardware.measure import Programs, measure\n"
+        "from local_tp.hardware.measuring.killable import Program\n"
+        "from local_tp.hardware.measuring.measure import Programs, measure\n"
         "hang = Program(tuple(json.loads(sys.argv[2])), 60.0)\n"
         "measure(rig(processor()), report=print, cache=None, models=Path(sys.argv[1]),\n"
         "        programs=Programs(hang, hang, hang, hang))\n"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from local_tp.facts import PcieReading
-from local_tp.hardware.killable import Outcome
-from local_tp.hardware.measure_cache import Cache, Measured, default_folder
-from local_tp.hardware.readings import Reading
+from local_tp.hardware.measuring.cache import Cache, Measured, default_folder
+from local_tp.hardware.measuring.killable import Outcome
+from local_tp.hardware.measuring.readings import Reading
 
 SUBJECT = ("pair", "cuda RTX 3090 0000:01:00.0", "driver 610.1")
 FOUND = Measured(

@@ -13,16 +13,23 @@ import torch
 
 from local_tp import codec
 from local_tp.errors import DeviceError
-from local_tp.hardware.child_collective import part
-from local_tp.hardware.child_device import copy_in_threads, measure
-from local_tp.hardware.child_torch import find
-from local_tp.hardware.readings import NOTE, READY, DeviceRequest, DiskRequest, Place, Reading
+from local_tp.hardware.measuring.child_collective import part
+from local_tp.hardware.measuring.child_device import copy_in_threads, measure
+from local_tp.hardware.measuring.child_torch import find
+from local_tp.hardware.measuring.readings import (
+    NOTE,
+    READY,
+    DeviceRequest,
+    DiskRequest,
+    Place,
+    Reading,
+)
 
 ROOT = Path(__file__).parents[2]
 SERVE = """
 import sys, time
-from local_tp.hardware.child import serve
-from local_tp.hardware.readings import DiskRequest, Reading
+from local_tp.hardware.measuring.child import serve
+from local_tp.hardware.measuring.readings import DiskRequest, Reading
 def work(request):
     print("a library's chatter")
     yield Reading("disk_read", request.nbytes)
@@ -72,7 +79,7 @@ def test_a_file_is_read_past_the_cache_or_it_is_said_why_not(tmp_path: Path) -> 
     file = tmp_path / "model.gguf"
     file.write_bytes(os.urandom(1024**2) * 16)
     done = subprocess.run(
-        [sys.executable, "-m", "local_tp.hardware.child_disk"],
+        [sys.executable, "-m", "local_tp.hardware.measuring.child_disk"],
         input=json.dumps(codec.encode(DiskRequest(str(file), 8 * 1024**2))) + "\n",
         capture_output=True,
         text=True,

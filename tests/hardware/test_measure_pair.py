@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from local_tp.hardware.child_pair import POISON, Copy, measure, pattern, plain_copy
-from local_tp.hardware.killable import Ending, Outcome
-from local_tp.hardware.measured_rig import verdict
-from local_tp.hardware.readings import READY, PairRequest, Place, Reading
+from local_tp.hardware.measuring.child_pair import POISON, Copy, measure, pattern, plain_copy
+from local_tp.hardware.measuring.killable import Ending, Outcome
+from local_tp.hardware.measuring.measured_rig import verdict
+from local_tp.hardware.measuring.readings import READY, PairRequest, Place, Reading
 
 NBYTES = 256 * 1024
 HERE = Place("cpu", "cpu")

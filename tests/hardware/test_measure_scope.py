@@ -9,7 +9,7 @@ from small_rigs import A, B, C, card, linked, processor, rig
 
 from local_tp.core import Rig
 from local_tp.facts import CardFacts, Verdict
-from local_tp.hardware.measure_scope import worth_measuring
+from local_tp.hardware.measuring.scope import worth_measuring
 
 
 def devices(machine: Rig, full: bool = False) -> list[str]:

@@ -9,11 +9,16 @@ from small_rigs import A, B, card, linked, processor, rig
 
 from local_tp.core import Link, Rig
 from local_tp.facts import Collective, PairFacts, PcieReading
-from local_tp.hardware.killable import Ending, Outcome
-from local_tp.hardware.measure_cache import Measured
-from local_tp.hardware.measure_text import collective_line, device_line, disk_line, pair_line
-from local_tp.hardware.measured_rig import with_collectives, with_device, with_disk, with_pair
-from local_tp.hardware.readings import NOTE, Reading
+from local_tp.hardware.measuring.cache import Measured
+from local_tp.hardware.measuring.killable import Ending, Outcome
+from local_tp.hardware.measuring.measured_rig import (
+    with_collectives,
+    with_device,
+    with_disk,
+    with_pair,
+)
+from local_tp.hardware.measuring.readings import NOTE, Reading
+from local_tp.hardware.measuring.text import collective_line, device_line, disk_line, pair_line
 
 CARD = (
     Reading("bandwidth", 840e9),

@@ -12,7 +12,7 @@ from local_tp.codec import decode
 from local_tp.core import Device, Link, Pcie, Rig
 from local_tp.facts import CardFacts, NvLink, PairFacts, PcieReading, Process
 from local_tp.hardware.devices import default_devices
-from local_tp.hardware.nvidia_card import bare_program
+from local_tp.hardware.live.nvidia_card import bare_program
 
 MIB = 1024**2
 GIB = 1024**3

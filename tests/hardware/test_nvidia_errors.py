@@ -14,7 +14,7 @@ from nvml_machine import build_stub, read_with, run_with
 from local_tp.codec import decode
 from local_tp.core import Pcie, Rig
 from local_tp.hardware.devices import default_devices, resolve_devices
-from local_tp.hardware.nvidia import Progress, module_version
+from local_tp.hardware.live.nvidia import Progress, module_version
 
 FIRST, SECOND = "0000:0a:00.0", "0000:41:00.0"  # NVML's numbers 1 and 0
 MIB = 1024**2
@@ -24,7 +24,7 @@ MIB = 1024**2
 MANY = """
 import contextlib, io, json, os, sys
 from pathlib import Path
-from local_tp.hardware import nvidia_child
+from local_tp.hardware.live import nvidia_child
 for entry in json.loads(sys.argv[2]):
     os.environ["NVML_STUB_FAIL"] = entry
     said = io.StringIO()
@@ -217,7 +217,9 @@ def test_a_call_that_hangs_costs_its_time_and_one_card(stub: Path, tmp_path: Pat
             assert told.startswith(f"{asking}: the driver did not answer within 3 seconds"), hang
     assert time.monotonic() - started < 15.0
     commands = [p.info["cmdline"] or () for p in psutil.process_iter(["cmdline"])]
-    mine = [c for c in commands if "local_tp.hardware.nvidia_child" in c and str(tmp_path) in c]
+    mine = [
+        c for c in commands if "local_tp.hardware.live.nvidia_child" in c and str(tmp_path) in c
+    ]
     assert mine == []
 
 

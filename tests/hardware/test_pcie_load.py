@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from local_tp.facts import PcieReading
-from local_tp.hardware.pcie_load import PcieWatch, read_link
+from local_tp.hardware.measuring.pcie_load import PcieWatch, read_link
 
 SLOT = "0000:03:00.0"
 

@@ -11,8 +11,7 @@ from report_rigs import GIB, eight, four, one, report_of, two, uuid
 
 from local_tp.core import Rig
 from local_tp.facts import CardFacts, Finding, Process, SoftwareFacts
-from local_tp.hardware.report import Report, own_names, scrub, summary, worst_first
-from local_tp.hardware.report_facts import (
+from local_tp.hardware.report.facts import (
     device_facts,
     operations,
     size,
@@ -20,10 +19,11 @@ from local_tp.hardware.report_facts import (
     system_facts,
     tables,
 )
-from local_tp.hardware.report_html import report_html
-from local_tp.hardware.report_json import report_json
-from local_tp.hardware.report_markdown import escaped, report_markdown
-from local_tp.hardware.report_text import report_text
+from local_tp.hardware.report.html import report_html
+from local_tp.hardware.report.json import report_json
+from local_tp.hardware.report.markdown import escaped, report_markdown
+from local_tp.hardware.report.report import Report, own_names, scrub, summary, worst_first
+from local_tp.hardware.report.text import report_text
 
 RIGS = (one, two, four, eight)
 HOSTILE = '</code></pre><script>alert("x")</script> | @someone `cmd` \x1b[31m*red*\n# head'

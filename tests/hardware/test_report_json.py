@@ -13,8 +13,8 @@ from report_rigs import eight, four, one, report_of, two
 
 from local_tp.core import Rig
 from local_tp.errors import InputError
-from local_tp.hardware.report_json import LONGEST, read_report, report_json
-from local_tp.hardware.report_schema import report_schema
+from local_tp.hardware.report.json import LONGEST, read_report, report_json
+from local_tp.hardware.report.schema import report_schema
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 
@@ -80,7 +80,7 @@ def test_a_number_that_json_lacks_is_refused() -> None:
 def test_the_published_schema_is_that_of_the_nouns() -> None:
     published = json.loads(SCHEMA.read_text(encoding="utf-8"))
     assert published == report_schema(), (
-        "print it anew: python -m local_tp.hardware.report_schema > docs/report.schema.json"
+        "print it anew: python -m local_tp.hardware.report.schema > docs/report.schema.json"
     )
 
 

@@ -11,9 +11,9 @@ import pytest
 from report_rigs import eight, four, one, report_of, two
 
 from local_tp.core import Rig
-from local_tp.hardware.report_html import report_html
-from local_tp.hardware.topology import pairs, sockets
-from local_tp.hardware.topology_svg import BROKEN, BUCKETS, bucket, topology_svg
+from local_tp.hardware.report.html import report_html
+from local_tp.hardware.report.topology import pairs, sockets
+from local_tp.hardware.report.topology_svg import BROKEN, BUCKETS, bucket, topology_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

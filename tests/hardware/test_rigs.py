@@ -14,8 +14,8 @@ from local_tp.errors import InputError
 from local_tp.facts import PcieReading
 from local_tp.hardware.catalog import find, with_catalog
 from local_tp.hardware.diagnose import diagnose
-from local_tp.hardware.report import Report
-from local_tp.hardware.report_json import report_json
+from local_tp.hardware.report.json import report_json
+from local_tp.hardware.report.report import Report
 from local_tp.hardware.rigs import load_rig, rig_names
 
 GIB = 1024**3

@@ -10,7 +10,7 @@ from small_rigs import A, B, C, card, linked, processor, rig
 from local_tp.core import Link, Rig
 from local_tp.errors import DeviceError
 from local_tp.facts import Collective, PairFacts, Verdict
-from local_tp.hardware.transport_gate import allowed_transport, may_copy_directly
+from local_tp.hardware.measuring.transport_gate import allowed_transport, may_copy_directly
 
 
 def summed(machine: Rig, transport: str, *devices: str, correct: bool = True) -> Rig:

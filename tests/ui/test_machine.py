@@ -14,8 +14,8 @@ from test_page import client, served
 
 from local_tp.core import Device, Rig
 from local_tp.facts import Finding
-from local_tp.hardware.report import Report
-from local_tp.hardware.report_json import report_json
+from local_tp.hardware.report.json import report_json
+from local_tp.hardware.report.report import Report
 from ui.machine import STYLE, Examination, View, status
 
 GIB = 1024**3

@@ -1,0 +1,1 @@
+"""This machine as its drivers and its operating system tell it."""

@@ -1,0 +1,1 @@
+"""A diagnosed machine, for people and programs."""

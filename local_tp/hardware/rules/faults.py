@@ -1,0 +1,252 @@
+"""Rules on damage: lost cards, memory and link errors, cards counted twice, a driver that fails.
+
+Knows nothing of settings. Lines that a probe or a pasted text left in `Rig.unknown` count as
+evidence here, for a lost card is often in no other place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from local_tp.core import Device, Rig
+from local_tp.facts import DriverFault, Finding
+from local_tp.hardware.devices import bus_id
+from local_tp.hardware.rules.advice import (
+    Advice,
+    answering,
+    discrete,
+    label,
+    nvidia,
+    rate,
+    sold_as,
+)
+
+REPLAYS_SEEN = 10
+REPLAYS_MANY = 100
+SLOW_BELOW = 0.75  # of the catalog's bandwidth; copies on sound cards reach 0.77 to 0.91
+
+_LOST = re.compile(
+    r"gpu is lost|fallen off the bus|xid \([^)]*\): 79\b|unable to determine the device handle"
+    r"|requires a reset|reset required",
+    re.IGNORECASE,
+)
+_PLACE = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?", re.IGNORECASE)
+# What programs print when NVIDIA's driver does not answer, and what is then the matter.
+_DRIVER_WORDS: dict[DriverFault, re.Pattern[str]] = {
+    "mismatch": re.compile(
+        r"driver/library version mismatch|lib_rm_version_mismatch|older one is still loaded", re.I
+    ),
+    "not-running": re.compile(
+        r"couldn't communicate with the nvidia driver|driver not loaded"
+        r"|driver is installed but not loaded|driver is not running",
+        re.I,
+    ),
+    "library-missing": re.compile(
+        r"nvml library was not found|nvml shared library not found|libnvidia-ml[^\n]*not found",
+        re.I,
+    ),
+}
+
+# The driver's fault numbers that speak of the machine rather than of a program.
+_RESEAT = "reseat the card and its power cables, and see whether it comes back after a restart"
+_MEMORY = "restart, watch whether it comes back, and use the warranty if it does"
+_FIRMWARE = "update the driver; if it comes back, reseat the card and check its power cables"
+XIDS: dict[int, tuple[str, str]] = {
+    48: ("an error in its memory that could not be corrected", _MEMORY),
+    61: ("its own processor stopped at a breakpoint", _FIRMWARE),
+    62: ("its own processor stopped", _FIRMWARE),
+    63: ("a row of its memory was replaced", _MEMORY),
+    64: ("a row of its memory could not be replaced", _MEMORY),
+    74: ("an NVLink error", "switch off, reseat the bridge, look at `nvidia-smi nvlink -e`"),
+    79: ("the card fell off the bus", _RESEAT),
+    94: ("a memory error that was contained", _MEMORY),
+    95: ("a memory error that was not contained", _MEMORY),
+    119: ("its firmware did not answer", _FIRMWARE),
+    120: ("its firmware failed", _FIRMWARE),
+}
+LOST = Advice(
+    "gpu-lost",
+    "error",
+    "{evidence}",
+    "the card cannot be used until the PC restarts, and a model that was on it is gone",
+    "switch the PC off and on; if it happens again check the card's power cables and the supply's "
+    "peak load, replace the riser, try the slot at Gen3, and read `dmesg` for Xid lines",
+)
+DRIVER: dict[DriverFault, Advice] = {
+    "not-running": Advice(
+        "driver-not-running",
+        "error",
+        "{evidence}",
+        "no NVIDIA card can be used",
+        "restart the PC; if it stays so reinstall the driver (after a kernel update its module "
+        "must be built anew; with Secure Boot it must be signed), then run `nvidia-smi`",
+    ),
+    "mismatch": Advice(
+        "driver-mismatch",
+        "error",
+        "{evidence}",
+        "no program can use the NVIDIA cards until both have one version",
+        "restart the PC: the driver was updated while the old one stayed loaded; in a container "
+        "mount the host's libraries",
+    ),
+    "library-missing": Advice(
+        "driver-library-missing",
+        "error",
+        "{evidence}",
+        "the NVIDIA cards cannot be read, so nothing can be planned on them",
+        "install the driver package that holds libnvidia-ml.so.1, or start the container with the "
+        "NVIDIA runtime and the `utility` capability",
+    ),
+}
+DRIVER_SAID: dict[DriverFault, str] = {
+    "not-running": "the NVIDIA driver does not answer: it is not loaded, or not for this kernel",
+    "mismatch": "the NVIDIA driver's library and its loaded module are of different versions",
+    "library-missing": "the NVIDIA driver's library NVML was not found",
+}
+ECC_ERRORS = Advice(
+    "ecc-errors",
+    "error",
+    "{card}: {count:,} errors in its memory that could not be corrected",
+    "weights or context may be wrong without notice, or the program ends in the midst of work",
+    "restart and watch whether the count grows; if it does the card's memory is failing: use the "
+    "warranty, and leave the card out with --devices until then",
+)
+XID = Advice(
+    "xid-fault",
+    "warning",
+    "{card}: Xid {number} in the kernel's log, {meaning}",
+    "work on the card may have ended or gone wrong at that moment",
+    "{remedy}",
+)
+REPLAYS = Advice(
+    "pcie-replays",
+    "info",
+    "{card}: {count:,} packets had to be sent again over PCIe",
+    "each is a delay, and many are the sign of a link that will drop its speed or lose the card",
+    "reseat the card, replace or shorten the riser, clean the contacts; if it goes on set the slot "
+    "one generation lower in the BIOS",
+)
+TWICE = Advice(
+    "duplicate-gpu",
+    "warning",
+    "{what} is listed {count} times ({places})",
+    "its memory would be counted {count} times, and a plan made on that does not fit",
+    "name one of them with --devices; on virtual machines check how the cards are passed through",
+)
+SLOW = Advice(
+    "card-slower-than-rated",
+    "warning",
+    "{card}: its memory moved {measured}, {share:.0%} of the rated {rated}",
+    "decode waits for this memory: about {slower:.0f} % more time for each token on this card",
+    "close other programs on it and measure again; then look at temperature, power limit and "
+    "memory clock (`nvidia-smi -q -d CLOCK,PERFORMANCE`)",
+)
+
+
+def lost(rig: Rig) -> Iterator[Finding]:
+    """Cards that the driver lost, from their facts or from the words of a driver."""
+    known = [device for device in rig.devices if device.facts.lost]
+    for device in known:
+        xid = " and the kernel's log has Xid 79" if 79 in device.facts.xids else ""
+        yield LOST.finding([device], evidence=f"{label(device)} no longer answers{xid}")
+    told = {device.id for device in known}
+    for line in rig.unknown:
+        places = [place for text in _PLACE.findall(line) if (place := _slot(text))]
+        if not _LOST.search(line) or told & set(places):
+            continue
+        if not places and told:
+            continue
+        told.update(places or ["?"])
+        yield LOST.finding(places, evidence=" ".join(line.split()))
+
+
+def driver(rig: Rig) -> Iterator[Finding]:
+    """A driver that does not answer, or two versions of it at once."""
+    library, module = rig.software.driver or rig.driver, rig.software.cuda_module
+    if library and module and library != module:
+        evidence = f"the driver's library is {library} and its loaded module {module}"
+        yield DRIVER["mismatch"].finding([], evidence=evidence)
+        return
+    for fault, words in _DRIVER_WORDS.items():
+        told = () if nvidia(rig) else rig.unknown  # a card that answers has a driver
+        line = next((text for text in told if words.search(text)), None)
+        if line is not None or rig.software.driver_fault == fault:
+            said = " ".join(line.split()) if line else DRIVER_SAID[fault]
+            yield DRIVER[fault].finding([], evidence=said)
+            return
+
+
+def ecc_errors(rig: Rig) -> Iterator[Finding]:
+    """Memory errors that error correction saw and could not mend."""
+    for card in discrete(rig):
+        if card.facts.ecc_uncorrected:
+            yield ECC_ERRORS.finding([card], card=label(card), count=card.facts.ecc_uncorrected)
+
+
+def xids(rig: Rig) -> Iterator[Finding]:
+    """Faults that the driver wrote to the kernel's log. A lost card is told elsewhere."""
+    for card in answering(rig):
+        for number in card.facts.xids:
+            if number in XIDS:
+                meaning, remedy = XIDS[number]
+                yield XID.finding(
+                    [card], card=label(card), number=number, meaning=meaning, remedy=remedy
+                )
+
+
+def replays(rig: Rig) -> Iterator[Finding]:
+    """Packets sent twice; a handful since the start is no fault."""
+    for card in discrete(rig):
+        count = card.facts.replays or 0
+        if count >= REPLAYS_SEEN:
+            yield REPLAYS.finding(
+                [card],
+                "warning" if count >= REPLAYS_MANY else "info",
+                card=label(card),
+                count=count,
+            )
+
+
+def duplicates(rig: Rig) -> Iterator[Finding]:
+    """One card listed under several places, by its own number. A blanked number is none."""
+    same: dict[str, list[Device]] = defaultdict(list)
+    for card in answering(rig):
+        if card.uuid and not card.facts.mig and _is_real(card.uuid):
+            same[card.uuid].append(card)
+    for cards in same.values():
+        if len(cards) > 1:
+            yield TWICE.finding(
+                cards,
+                what=cards[0].name,
+                count=len(cards),
+                places=", ".join(card.id for card in cards),
+            )
+
+
+def slow(rig: Rig) -> Iterator[Finding]:
+    """Measured memory bandwidth far below the catalog's."""
+    for card in discrete(rig):
+        row = sold_as(card)
+        rated = row.bandwidth if row else None
+        if not rated or not card.bandwidth or card.bandwidth >= SLOW_BELOW * rated:
+            continue
+        yield SLOW.finding(
+            [card],
+            card=label(card),
+            measured=rate(card.bandwidth),
+            rated=rate(rated),
+            share=card.bandwidth / rated,
+            slower=100 * (rated / card.bandwidth - 1),
+        )
+
+
+def _is_real(uuid: str) -> bool:
+    digits = re.sub(r"[^0-9a-f]", "", uuid.lower().removeprefix("gpu-"))
+    return len(digits) >= 8 and len(set(digits)) > 1
+
+
+def _slot(text: str) -> str | None:
+    """A bus id, also without its function, as kernel messages write it."""
+    return bus_id(text) or bus_id(f"{text}.0")

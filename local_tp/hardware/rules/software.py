@@ -1,0 +1,153 @@
+"""Rules on versions: the driver, torch, and the cards that torch was built for.
+
+Knows nothing of how versions were found. Where torch is not known only a driver too old for
+every torch of today is a finding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from local_tp.core import Device, Rig
+from local_tp.facts import Finding
+from local_tp.hardware.rules.advice import Advice, capability, label, listed, nvidia
+
+# The oldest driver for programs built with each CUDA, on Linux; Windows numbers are within two.
+OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
+OLDEST_ANY = OLDEST_DRIVER[12]
+# CUDA 13 compiles for nothing older, and driver 580 is the last for cards before it.
+CUDA_13_FROM = (7, 5)
+_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
+
+DRIVER_OLD = Advice(
+    "driver-too-old",
+    "error",
+    "NVIDIA driver {driver}; torch {torch} is built with CUDA {cuda} and needs {needed} or newer",
+    "torch finds no card and everything runs on the processor, or not at all",
+    "update the driver to {needed} or newer, or install a torch built with CUDA {older}",
+)
+DRIVER_ANCIENT = Advice(
+    "driver-too-old",
+    "warning",
+    "NVIDIA driver {driver}; torch is built with CUDA 12 or 13 today and needs {needed} or newer",
+    "no current torch can use the cards",
+    "update the driver to the newest that supports the card; if that is older than {needed}, the "
+    "card itself is too old for a current torch",
+)
+NO_KERNELS = Advice(
+    "torch-lacks-architecture",
+    "error",
+    "{cards}: torch {torch} was built for {built}, not for {wanted}",
+    "work on the card ends with 'no kernel image is available'",
+    "install a torch whose build names {wanted}: newer cards need a newer CUDA build, old ones an "
+    "older torch",
+)
+OLD_CARD = Advice(
+    "card-before-cuda-13",
+    "info",
+    "{cards}: compute capability {version}; builds for CUDA 13 begin at 7.5",
+    "a torch for CUDA 13 finds the card and then ends with 'no kernel image is available'",
+    "install a torch built for CUDA 12, and stay with driver 580 or older, the last for this card",
+)
+CPU_ONLY = Advice(
+    "torch-without-cuda",
+    "error",
+    "torch {torch} is built for the processor only, beside {cards}",
+    "the cards stay idle, and a model runs at the speed of the PC's memory",
+    "install a CUDA build: `pip install torch --index-url https://download.pytorch.org/whl/cu130` "
+    "for driver 580 or newer, cu126 in its place for 525 or newer",
+)
+
+
+def driver_age(rig: Rig) -> Iterator[Finding]:
+    """A driver older than the installed torch, or any torch of today, can use."""
+    text = rig.software.driver or rig.driver
+    driver, cuda = _major(text), _major(rig.software.torch_cuda)
+    cards = nvidia(rig)
+    if driver is None or not cards or (rig.host.wsl and driver < 100):
+        return
+    needed = OLDEST_DRIVER.get(cuda or 0)
+    if needed and driver < needed:
+        older = max((c for c, least in OLDEST_DRIVER.items() if driver >= least), default=None)
+        yield DRIVER_OLD.finding(
+            cards,
+            driver=text,
+            torch=rig.software.torch or "as installed",
+            cuda=rig.software.torch_cuda,
+            needed=needed,
+            older=f"{older}" if older else "11 (none fits this driver)",
+        )
+    elif needed is None and driver < OLDEST_ANY:
+        yield DRIVER_ANCIENT.finding(cards, driver=text, needed=OLDEST_ANY)
+
+
+def no_kernels(rig: Rig) -> Iterator[Finding]:
+    """Cards that the installed torch has no machine code for."""
+    built = rig.software.torch_architectures
+    missing: dict[str, list[Device]] = {}
+    for card in nvidia(rig):
+        version = capability(card)
+        names = [name for name in built if _ARCHITECTURE.fullmatch(name)]
+        if names and version and not any(_runs(name, version) for name in names):
+            missing.setdefault("sm_{}{}".format(*version), []).append(card)
+    for wanted, cards in missing.items():
+        yield NO_KERNELS.finding(
+            cards,
+            cards=listed(cards),
+            torch=rig.software.torch or "as installed",
+            built=", ".join(built),
+            wanted=wanted,
+        )
+    gfx = [name.partition(":")[0] for name in built if name.startswith("gfx")]
+    for card in rig.devices:
+        chip = card.facts.architecture or ""
+        if card.kind == "rocm" and gfx and chip.startswith("gfx") and chip not in gfx:
+            if card.facts.integrated or card.facts.lost:
+                continue
+            yield NO_KERNELS.finding(
+                [card],
+                cards=label(card),
+                torch=rig.software.torch or "as installed",
+                built=", ".join(gfx),
+                wanted=chip,
+            )
+
+
+def old_card(rig: Rig) -> Iterator[Finding]:
+    """Cards that the CUDA of today left behind. Where torch's build is known it decides."""
+    for card in nvidia(rig):
+        version = capability(card)
+        if version and version < CUDA_13_FROM and not rig.software.torch_architectures:
+            text = "{}.{}".format(*version)
+            yield OLD_CARD.finding([card], cards=label(card), version=text)
+
+
+def cpu_only(rig: Rig) -> Iterator[Finding]:
+    """A torch for the processor on a machine with NVIDIA cards."""
+    torch, cards = rig.software.torch or "", nvidia(rig)
+    if cards and torch.endswith("+cpu"):
+        yield CPU_ONLY.finding(cards, torch=torch, cards=listed(cards))
+
+
+def _runs(name: str, card: tuple[int, int]) -> bool:
+    """Whether code of a build runs on a card.
+
+    Machine code (sm) runs within its major number on the same or a later minor one; the letters a
+    and f bind it closer. Intermediate code (compute) is translated for any later card.
+    """
+    match = _ARCHITECTURE.fullmatch(name)
+    if match is None:
+        return False
+    kind, major, minor, bound = match.groups()
+    built = (int(major), int(minor))
+    if bound == "a":
+        return built == card
+    if kind == "compute" and not bound:
+        return built <= card
+    return built[0] == card[0] and built[1] <= card[1]
+
+
+def _major(version: str | None) -> int | None:
+    match = re.match(r"\d+", version or "")
+    return int(match[0]) if match else None
