@@ -11,7 +11,8 @@ LocalTpError                    one line that says what to do
 │   └── PortInUse               host and port
 ├── WorkerError                 a worker process failed; exit code 1
 │   ├── WorkerFault             it raised: its traceback comes along
-│   └── WorkerDied              it is gone: exit code and last log lines
+│   ├── WorkerDied              it is gone: exit code and last log lines
+│   └── ModelGone               it cannot read the model file any more; exit code 2
 ├── CollectiveTimeout           ranks waited for one another too long
 └── Cancelled                   the person stopped it; exit code 130
 """
@@ -57,13 +58,13 @@ class TemplateError(InputError):
 
 
 class PromptTooLong(InputError):
-    """`need` and `have` in tokens."""
+    """`need` and `have` in tokens; `most` is the model's own limit, where it is known."""
 
-    def __init__(self, need: int, have: int, what: str = "prompt") -> None:
-        super().__init__(
-            f"the {what} has {need:,} tokens and the context holds {have:,}: "
-            f"shorten it by {need - have:,} tokens or start with --context {need:,} or more"
-        )
+    def __init__(self, need: int, have: int, what: str = "prompt", most: int | None = None) -> None:
+        remedy = f"shorten it by {need - have:,} tokens"
+        if most is None or need <= most:
+            remedy += f", or start with --context {need} or more"
+        super().__init__(f"the {what} has {need:,} tokens and the context holds {have:,}: {remedy}")
         self.need, self.have = need, have
 
 
@@ -100,9 +101,27 @@ class WorkerDied(WorkerError):
             if exit_code is not None and exit_code < 0
             else f"exit code {exit_code}"
         )
-        last = log.strip().splitlines()[-1] if log.strip() else "it wrote nothing"
-        super().__init__(f"worker {rank} on {device} died ({how}): {last}", rank, device)
+        lines = log.strip().splitlines() or ["it wrote nothing"]
+        fatal = [line for line in lines if line.startswith("Fatal Python error")]
+        said = (fatal or lines)[-1]
+        super().__init__(
+            f"worker {rank} on {device} died ({how}): {said}; start local-tp again", rank, device
+        )
         self.code, self.log = exit_code, log
+
+
+class ModelGone(WorkerError):
+    """A file that was there when its header was read cannot be read any more."""
+
+    exit_code = 2
+
+    def __init__(self, rank: int, device: str, why: str) -> None:
+        super().__init__(
+            f"worker {rank} on {device} cannot read the model ({why}): check that the file is "
+            "still there and start again",
+            rank,
+            device,
+        )
 
 
 class CollectiveTimeout(LocalTpError):

@@ -131,7 +131,7 @@ def fetch_starter(environment: Environment) -> int:
     """Fetch the starter model where it is not there yet; it shows its own progress."""
     # -P: a folder named local_tp where the person stands is not ours.
     command = [str(environment.python), "-P", "-m", "local_tp", "models", "pull", "starter"]
-    code = subprocess.run(command, check=False).returncode
+    code = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
     if code in (0, STOPPED):
         return code
     complain(

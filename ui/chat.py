@@ -1,8 +1,8 @@
 """A conversation and the stream of its next answer, without the page around it.
 
 Knows nothing of Gradio components. The text given to the model is the text that was typed and the
-text that was produced, exactly; what is shown is derived from it. Each browser tab has its own
-`Session`; nothing is shared between tabs.
+text that was produced, exactly; what is shown is derived from it: questions as they were typed,
+answers as Markdown. Each browser tab has its own `Session`; nothing is shared between tabs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Literal
 from local_tp.core import Sampling
 from local_tp.engine.engine import Engine
 from local_tp.engine.generation import Generation
-from local_tp.errors import LocalTpError
+from local_tp.errors import LocalTpError, PromptTooLong, WorkerFault
+from ui.literal import literal
 from ui.status import notice, status_line
 
 # A browser draws at most so often; faster tokens are shown a few at a time.
@@ -113,15 +114,20 @@ def shown(conversation: Conversation) -> list[dict[str, Any]]:
     """The conversation for the chatbot; reasoning becomes a foldable message of its own."""
     listed: list[dict[str, Any]] = []
     for exchange in conversation:
-        listed.append({"role": "user", "content": exchange.question})
+        listed.append({"role": "user", "content": _text(literal(exchange.question))})
         reasoning, answer = split_reasoning(exchange.answer)
         if reasoning:
             state = "done" if REASONING_STOP in exchange.answer else "pending"
             metadata = {"title": "Reasoning", "status": state}
-            listed.append({"role": "assistant", "content": reasoning, "metadata": metadata})
+            listed.append({"role": "assistant", "content": _text(reasoning), "metadata": metadata})
         if answer:
-            listed.append({"role": "assistant", "content": answer})
+            listed.append({"role": "assistant", "content": _text(answer)})
     return listed
+
+
+def _text(markdown: str) -> list[dict[str, str]]:
+    # Gradio would take the indentation from a plain string.
+    return [{"type": "text", "text": markdown}]
 
 
 def split_reasoning(answer: str) -> tuple[str, str]:
@@ -172,7 +178,7 @@ async def answer(engine: Engine, session: Session, request: Request) -> AsyncGen
         )
         generation = engine.submit(prompt, request.sampling, max_tokens=request.max_tokens)
     except LocalTpError as error:
-        yield Frame("ended", request.fallback, notice(str(error)), request.draft)
+        yield Frame("ended", request.fallback, _problem(error, request), request.draft)
         return
     session.begin(generation)
     try:
@@ -204,8 +210,17 @@ async def _frames(engine: Engine, generation: Generation, request: Request) -> A
                 drawn = now
                 yield frame("writing")
     except LocalTpError as error:
-        problem = notice(str(error))
+        problem = _problem(error, request)
     if not text and not problem and generation.finish_reason != "cancelled":
         problem = notice("the model had nothing to say: rephrase, or try another preset")
     ended = frame("ended")
     yield ended if text else replace(ended, conversation=request.fallback, draft=request.draft)
+
+
+def _problem(error: LocalTpError, request: Request) -> str:
+    """A notice with the way out that this page has, where the error itself cannot know of it."""
+    if isinstance(error, PromptTooLong) and len(request.conversation) > 1:
+        return notice(f"{error}, or start a new chat")
+    if isinstance(error, WorkerFault):
+        return notice(f"{error}; start local-tp again")
+    return notice(str(error))

@@ -1,22 +1,26 @@
 """The settings beside the conversation: system prompt, preset, and each sampling option.
 
 Knows nothing of engines. Choosing a preset sets every option; moving an option by hand says that
-the preset is no longer what counts.
+the preset is no longer what counts. Whatever stands in a field, `read` makes of it something that
+an engine takes: a slip in a setting never keeps a question from being sent.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from local_tp.core import Sampling
-from ui.presets import LIMITS, Preset
+from ui.presets import LIMITS, WHOLE, Preset
 
 CUSTOM = "Custom"
-NO_SEED = -1  # not an empty field: the browser turns that into 0
+LARGEST_SEED = 2**63 - 1
 CUSTOM_DESCRIPTION = "Your own settings."
 
 
@@ -35,7 +39,7 @@ class Controls:
             top_k=int(top_k),
             min_p=float(min_p),
             repetition_penalty=float(repetition),
-            seed=int(seed) if seed is not None and seed != NO_SEED else None,
+            seed=seed_of(seed),
         )
         return system or "", sampling, int(max_tokens)
 
@@ -55,8 +59,12 @@ def build_controls(presets: Sequence[Preset], context: int) -> Controls:
             max_lines=10,
         )
         options = _sliders(first, context)
-        seed = gr.Number(
-            NO_SEED, label="Seed", info="-1: another answer each time.", precision=0, minimum=-1
+        # Text, because a browser makes an empty number 0, which is a seed.
+        seed = gr.Textbox(
+            label="Seed",
+            info="The same number gives the same answer. Empty or -1: another each time.",
+            placeholder="random",
+            max_lines=1,
         )
 
     def choose(name: str) -> tuple[Any, ...]:
@@ -76,6 +84,24 @@ def build_controls(presets: Sequence[Preset], context: int) -> Controls:
             lambda: gr.update(value=CUSTOM, info=CUSTOM_DESCRIPTION), None, preset, **quick
         )
     return Controls((system, *options, seed))
+
+
+def seed_of(text: str | None) -> int | None:
+    """The seed in a field; empty, negative, or not a whole number is none: random."""
+    digits = re.fullmatch(r"\s*\+?([0-9]{1,100})\s*", text or "")
+    return min(int(digits[1]), LARGEST_SEED) if digits else None
+
+
+def within(value: object, low: float, high: float, otherwise: float, whole: bool) -> float:
+    """A field's number as its option can have it; `otherwise` where there is none."""
+    try:
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if math.isnan(number):
+        number = otherwise
+    number = min(max(number, low), high)
+    return round(number) if whole else number
 
 
 def preset_values(preset: Preset, context: int) -> tuple[float, ...]:
@@ -101,5 +127,10 @@ def _sliders(first: Preset, context: int) -> list[gr.Slider]:
         low, high = LIMITS[option]
         if option == "max_tokens":
             high = min(high, context)
-        sliders.append(gr.Slider(low, high, value, step=step, label=label, info=info))
+        slider = gr.Slider(low, high, value, step=step, label=label, info=info)
+        # Gradio's own answers a number out of bounds with an error, and the question is not sent.
+        slider.preprocess = partial(  # type: ignore[method-assign]
+            within, low=low, high=high, otherwise=value, whole=option in WHOLE
+        )
+        sliders.append(slider)
     return sliders

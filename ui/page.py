@@ -21,9 +21,12 @@ from local_tp.engine.engine import Engine
 from ui import chat
 from ui.chat import Conversation, Exchange, Frame, Request, Session
 from ui.controls import Controls, build_controls
+from ui.literal import SCRIPT as LITERAL
+from ui.literal import typed
 from ui.machine import STYLE as MACHINE_STYLE
 from ui.machine import build_machine
 from ui.plan_card import plan_card
+from ui.policy import LocalOnly
 from ui.presets import Preset
 from ui.status import context_meter, health_line
 
@@ -40,7 +43,7 @@ STYLE = Path(__file__).with_name("theme.css")
 def mount(app: FastAPI, engine: Engine, presets: Sequence[Preset], path: str = "/") -> FastAPI:
     """Serve the page from `app` at `path`; mount it after the routes it must not hide.
 
-    Call it where no event loop runs.
+    Call it where no event loop runs. Every response of `app` then carries the page's policy.
     """
     # Gradio opens event loops and never closes them, unless one is running while it builds.
     return asyncio.run(_mounted(app, engine, presets, path))
@@ -59,6 +62,7 @@ async def _mounted(app: FastAPI, engine: Engine, presets: Sequence[Preset], path
         ssr_mode=False,
         enable_monitoring=False,
     )
+    served.add_middleware(LocalOnly)
     return served
 
 
@@ -83,23 +87,25 @@ def build_page(engine: Engine, presets: Sequence[Preset]) -> gr.Blocks:
     page: gr.Blocks = gr.Blocks(analytics_enabled=False, title=f"{engine.model} · local_tp")
     with page:
         with gr.Row(elem_id="tp-header"):
-            gr.HTML(f"<h1>{escape(engine.model)}</h1>", elem_id="tp-title", padding=False)
+            name = escape(engine.model)
+            gr.HTML(f'<h1 title="{name}">{name}</h1>', elem_id="tp-title", padding=False)
             health = gr.HTML(
                 lambda: health_line(engine.health()), elem_id="tp-state", padding=False
             )
             new = gr.Button("New chat", size="sm", elem_id="tp-new", min_width=90)
             turn = gr.Button("Machine", size="sm", elem_id="tp-turn", min_width=90)
         with gr.Row(elem_id="tp-talk"):
-            with gr.Column(scale=3, min_width=320, elem_id="tp-main"):
+            with gr.Column(scale=3, min_width=560, elem_id="tp-main"):
                 chatbot, status, box = _conversation(engine)
             with gr.Column(scale=1, min_width=340, elem_id="tp-side"):
                 controls = build_controls(presets, engine.context)
                 with gr.Accordion("Plan", open=True):
                     card = gr.HTML(lambda: _card(engine), padding=False)
         build_machine(turn)
-        _wire_chat(engine, chatbot, status, box, new, controls)
-        _wire_health(engine, health, card)
-        page.load(None, js=FOCUS, api_visibility="private")
+        ended = _wire_chat(engine, chatbot, status, box, new, controls)
+        _wire_health(engine, health, card, ended)
+        for script in (FOCUS, LITERAL):
+            page.load(None, js=script, api_visibility="private")
     return page
 
 
@@ -134,7 +140,8 @@ def _wire_chat(
     box: gr.Textbox,
     new: gr.Button,
     controls: Controls,
-) -> None:
+) -> list[Any]:
+    """Lead the chat's events to `chat`; the events that end with an answer are returned."""
     session, conversation = gr.State(Session()), gr.State(())
     shared = [session, conversation, *controls.inputs]
     outputs = [chatbot, conversation, status, box]
@@ -161,8 +168,9 @@ def _wire_chat(
     async def edit(
         event: gr.EditData, mine: Session, turns: Conversation, *values: Any
     ) -> AsyncIterator[tuple[Any, ...]]:
-        asked = chat.edited(turns, _index(event), event.value)
-        request = Request(asked, *controls.read(values), fallback=turns, draft=event.value)
+        text = typed(event.value)
+        asked = chat.edited(turns, _index(event), text)
+        request = Request(asked, *controls.read(values), fallback=turns, draft=text)
         async for frame in chat.answer(engine, mine, request):
             yield _updates(frame)
 
@@ -181,17 +189,21 @@ def _wire_chat(
         "concurrency_limit": None,
         "api_visibility": "undocumented",
     }
-    box.submit(send, [box, *shared], api_name="send", **streaming)
-    chatbot.retry(retry, shared, api_name="retry", **streaming)
-    chatbot.edit(edit, shared, api_name="edit", **streaming)
+    ended = [
+        box.submit(send, [box, *shared], api_name="send", **streaming),
+        chatbot.retry(retry, shared, api_name="retry", **streaming),
+        chatbot.edit(edit, shared, api_name="edit", **streaming),
+    ]
     chatbot.undo(undo, [session, conversation], api_name="undo", **streaming)
     new.click(clear, [session], api_name="clear", **streaming)
     chatbot.clear(clear, [session], api_name="clear_icon", **streaming)
     # Not queued: it must reach the engine while the answer's own event is still running.
     box.stop(Session.stop, [session], None, queue=False, api_name="stop", show_progress="hidden")
+    return ended
 
 
-def _wire_health(engine: Engine, health: gr.HTML, card: gr.HTML) -> None:
+def _wire_health(engine: Engine, health: gr.HTML, card: gr.HTML, ended: Sequence[Any]) -> None:
+    """Keep both up to date: now and then, and as soon as an answer has `ended`."""
     seen = gr.State(())
 
     def refresh(before: tuple[str, ...]) -> tuple[Any, Any, Any]:
@@ -200,9 +212,8 @@ def _wire_health(engine: Engine, health: gr.HTML, card: gr.HTML) -> None:
             return gr.skip(), gr.skip(), gr.skip()
         return now, *now
 
-    gr.Timer(HEALTH_SECONDS).tick(
-        refresh, [seen], [seen, health, card], queue=False, show_progress="hidden"
-    )
+    for happens in (gr.Timer(HEALTH_SECONDS).tick, *(event.then for event in ended)):
+        happens(refresh, [seen], [seen, health, card], queue=False, show_progress="hidden")
 
 
 def _updates(frame: Frame) -> tuple[Any, ...]:

@@ -19,6 +19,11 @@ SPLITS = {
     "tensor": "within layers",
     "hybrid": "by layers and within them",
 }
+# The planner's terms, for people who have not read the planner.
+BOUNDS = {
+    "operation launches": "many small operations",
+    "exchange between ranks": "exchange between workers",
+}
 PARTS = ("weights", "kv", "workspace")
 # Above this many ranks their details start folded, so that all of them fit on a screen.
 UNFOLDED = 3
@@ -68,7 +73,7 @@ def span(held: Span, whole: int) -> str:
 def _summary(plan: Plan) -> str:
     count = len(plan.placements)
     facts = [
-        ("Split", f"{SPLITS[plan.split]}, {count} {'rank' if count == 1 else 'ranks'}"),
+        ("Split", f"{SPLITS[plan.split]}, {count} {'worker' if count == 1 else 'workers'}"),
         ("Transport", plan.transport.replace("-", " ")),
         ("Context", f"{plan.context:,} tokens"),
         ("Cache", f"{plan.pages:,} pages of {plan.page_size} tokens"),
@@ -80,7 +85,7 @@ def _summary(plan: Plan) -> str:
     if plan.prefill is not None:
         facts.append(("", f"{plan.prefill:,.0f} tokens/s reading"))
     if plan.bound:
-        facts.append(("Limited by", plan.bound))
+        facts.append(("Limited by", BOUNDS.get(plan.bound, plan.bound)))
     return f'<dl class="tp-facts">{_facts(facts)}</dl>'
 
 
@@ -107,7 +112,7 @@ def _rank(
     stage = f" · stage {placement.stage}" if plan.stages > 1 else ""
     return (
         f'<details class="tp-rank"{opened}><summary>'
-        f'<span class="tp-rank-name">{_dot(worker)}<b>Rank {placement.rank}</b>'
+        f'<span class="tp-rank-name">{_dot(worker)}<b>Worker {placement.rank}</b>'
         f'<span class="tp-device">{escape(placement.device)}{stage}</span>'
         f'<span class="tp-total">{size(_total(placement))}</span></span>'
         f"{_bar(placement, largest)}</summary>"
@@ -147,22 +152,24 @@ def _holds(plan: Plan, placement: Placement) -> list[tuple[str, str]]:
 
 
 def _bytes(placement: Placement, measured: Measured | None) -> str:
-    """Predicted beside measured; the measured total is what loading added."""
+    """Predicted beside measured, where both count the same: weights.
+
+    What loading adds to a process is not its total; cache and workspace count once they are used.
+    """
     weights = size(measured.weights) if measured else "–"
-    resident = size(measured.resident) if measured else "–"
     rows = (
         ("Weights", size(placement.weights), weights),
         ("KV cache", size(placement.kv), "–"),
         ("Workspace", size(placement.workspace), "–"),
-        ("Total", size(_total(placement)), resident),
+        ("Total", size(_total(placement)), "–"),
     )
     body = "".join(
         f'<tr><th scope="row">{name}</th><td>{predicted}</td><td>{held}</td></tr>'
         for name, predicted, held in rows
     )
     caption = (
-        f"<caption>loaded in {measured.load_seconds:.1f} s; "
-        "the measured total is what loading added to the process</caption>"
+        f"<caption>loading added {size(max(measured.resident, 0))} "
+        f"in {measured.load_seconds:.1f} s</caption>"
         if measured
         else ""
     )

@@ -13,6 +13,8 @@ import errno
 import socket
 import sys
 import time
+from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -85,9 +87,21 @@ def url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def http_server(app: ASGIApp) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """Tells its owner that it was asked to stop, before it waits for running streams to end."""
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_stop()
+        super().handle_exit(sig, frame)
+
+
+def http_server(app: ASGIApp, on_stop: Callable[[], None] = lambda: None) -> uvicorn.Server:
     """A server that `run(sockets=[…])` starts, and `should_exit` stops from any thread."""
-    return uvicorn.Server(
+    return Server(
         uvicorn.Config(
             app,
             ws="none",
@@ -96,13 +110,19 @@ def http_server(app: ASGIApp) -> uvicorn.Server:
             server_header=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=GOODBYE_SECONDS,
-        )
+        ),
+        on_stop,
     )
 
 
-def serve(app: ASGIApp, listener: socket.socket) -> None:
-    """Answer until interrupted. Closes `listener`; raises KeyboardInterrupt after Ctrl+C."""
-    http_server(app).run(sockets=[listener])
+def serve(
+    app: ASGIApp, listener: socket.socket, on_stop: Callable[[], None] = lambda: None
+) -> None:
+    """Answer until interrupted. Closes `listener`; raises KeyboardInterrupt after Ctrl+C.
+
+    `on_stop` runs in the signal handler and should end what is being streamed.
+    """
+    http_server(app, on_stop).run(sockets=[listener])
 
 
 def _version_one(engine: Engine) -> FastAPI:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
 from local_tp import codec, settings
@@ -15,7 +16,7 @@ from local_tp.errors import InputError
 from local_tp.hardware.describe import describe
 from local_tp.hardware.probe import probe
 
-GIB = 1024**3
+MB = 1_000_000
 
 
 def add_commands(commands: Any) -> None:
@@ -35,7 +36,7 @@ def add_commands(commands: Any) -> None:
     options.add_json(listing, default=argparse.SUPPRESS)  # else it undoes `models --json list`
     parser.set_defaults(run=run_models_list)
     pull = actions.add_parser("pull", help="fetch a model")
-    pull.add_argument("name", choices=["starter"], help="starter: a small instruct model, 94 MiB")
+    pull.add_argument("name", choices=["starter"], help="starter: a small instruct model, 98 MB")
     pull.set_defaults(run=run_models_pull)
 
 
@@ -46,7 +47,7 @@ def run_probe(parsed: argparse.Namespace) -> int:
 
 
 def run_plan(parsed: argparse.Namespace) -> int:
-    planned = session.plan(parsed)
+    planned = session.plan(parsed, verify=False)
     if parsed.json:
         print(to_json(codec.encode(planned.plan)))
     else:
@@ -66,9 +67,10 @@ def run_models_list(parsed: argparse.Namespace) -> int:
             "or name any GGUF file by path"
         )
         return 0
+    print(f"models in {settings.models()}:")
     width = max(len(m.name) for m in models)
     for m in models:
-        print(f"{m.name:<{width}}  {m.nbytes / GIB:8.2f} GiB  {m.path}")
+        print(f"  {m.name:<{width}}  {m.nbytes / MB:10,.0f} MB  {m.path}")
     return 0
 
 
@@ -80,5 +82,7 @@ def run_models_pull(parsed: argparse.Namespace) -> int:
 
 
 def to_json(value: object) -> str:
-    """JSON as every command prints it."""
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    """JSON as every command prints it: readable where the output can show it, exact everywhere."""
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    plain = encoding.lower().replace("-", "") != "utf8"
+    return json.dumps(value, ensure_ascii=plain, indent=2)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.metadata import version
+from types import FrameType
 from typing import NoReturn
 
 from local_tp.cli import doctor, facts, measure, page, talk
@@ -41,10 +44,26 @@ def build_parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+def _prepare_process() -> None:
+    """Streams that can be written to, and an orderly end when the system asks for one."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  lives as long as we do
+    if sys.stderr is None:
+        sys.stderr = sys.stdout
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal can show every character
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminated)
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    """Unwinds like Ctrl+C does, so that workers are ended and nothing is left behind."""
+    raise SystemExit(128 + number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    _prepare_process()
     parsed = build_parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)

@@ -91,9 +91,8 @@ def medians(measured: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
 
 
 def _text(report: dict[str, Any]) -> str:
-    lines = [
-        f"{report['model']}, {report['plan']['split']} split, {report['threads']} threads a worker"
-    ]
+    threads = f"{report['threads']} thread{'s' if report['threads'] > 1 else ''}"
+    lines = [f"{report['model']}, {report['plan']['split']} split, {threads} a worker"]
     for name, tokens in (("prefill", report["prompt_tokens"]), ("decode", report["tokens"])):
         rate = f"{name}_tps"
         least, most = report["spread"][rate]

@@ -13,6 +13,7 @@ from local_tp.errors import InputError, PlanError
 from local_tp.hardware.devices import default_devices, resolve_devices
 
 MIB = 1024 * 1024
+MOST_THREADS = 256
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         choices=get_args(Dtype),
         default="auto",
-        help="auto keeps quantized weights packed; the others unpack everything to that type",
+        help="auto keeps quantized weights packed and multiplies in 16 bits; the others unpack "
+        "everything to that type",
     )
     group.add_argument(
         "--context", type=int, metavar="TOKENS", help="most tokens of one conversation"
@@ -106,8 +108,8 @@ def sampling(parsed: argparse.Namespace) -> Sampling:
     for name, value, least, most in checks:
         if not least <= value <= most:
             raise InputError(f"{name} {value} is out of range: give {least} to {most}")
-    if parsed.max_tokens is not None and parsed.max_tokens < 0:
-        raise InputError(f"--max-tokens {parsed.max_tokens} is negative: give 0 or more")
+    if parsed.max_tokens is not None and parsed.max_tokens < 1:
+        raise InputError(f"--max-tokens {parsed.max_tokens} answers nothing: give 1 or more")
     if "" in parsed.stop:
         raise InputError("an empty --stop would stop every answer at once: leave it out")
     return Sampling(
@@ -171,12 +173,19 @@ def placements(parsed: argparse.Namespace) -> tuple[Placement, ...] | None:
 
 
 def threads(parsed: argparse.Namespace, ranks: tuple[Device, ...], cores: int) -> int:
-    """Threads for each CPU worker: the cores shared out, one at least."""
+    """Threads for each CPU worker: the cores shared out, one at least.
+
+    Of more than two cores one is left to everything else that runs: threads that wait for one
+    another are only as fast as the one that has to share its core.
+    """
     if parsed.threads is not None:
-        if parsed.threads < 1:
-            raise InputError(f"--threads {parsed.threads} computes nothing: give 1 or more")
+        if not 1 <= parsed.threads <= MOST_THREADS:
+            raise InputError(
+                f"--threads {parsed.threads} is out of range: give 1 to {MOST_THREADS}"
+            )
         return int(parsed.threads)
-    return max(1, cores // max(1, sum(device.kind == "cpu" for device in ranks)))
+    usable = cores - 1 if cores > 2 else cores
+    return max(1, usable // max(1, sum(device.kind == "cpu" for device in ranks)))
 
 
 def _placement(path: Path, number: int, entry: object) -> Placement:

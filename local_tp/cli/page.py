@@ -39,14 +39,14 @@ def run_serve(parsed: argparse.Namespace) -> int:
 
         planned = session.plan(parsed)
         presets = read_presets(settings.presets() / "sampling.toml")
-        with session.running(planned) as (engine, _):
+        with session.running(planned, session.complain) as (engine, _):
             app = mount(create_app(engine), engine, presets)
             address = url(listener)
             session.say(f"{engine.model} is ready: chat at {address}, API at {address}/v1")
             session.say("Ctrl+C stops it.")
             if parsed.browser:
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-            serve(app, listener)
+            serve(app, listener, engine.stop)
     finally:
         listener.close()
     return 0

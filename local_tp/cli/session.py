@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from local_tp.checkpoint.local_models import resolve
 from local_tp.checkpoint.read import Checkpoint, read
@@ -20,6 +20,10 @@ from local_tp.core import Device, Plan
 from local_tp.engine.engine import Engine
 from local_tp.engine.template import ChatTemplate
 from local_tp.engine.tokenizer import Tokenizer
+from local_tp.errors import LocalTpError
+from local_tp.hardware.measuring.cache import default_folder
+from local_tp.hardware.measuring.measure import measure
+from local_tp.hardware.measuring.transport_gate import allowed_transport
 from local_tp.hardware.probe import probe
 from local_tp.plan.planner import make_plan
 from local_tp.runtime.crew import start_crew
@@ -37,18 +41,31 @@ class Planned:
     template: ChatTemplate
 
 
-def plan(parsed: argparse.Namespace) -> Planned:
-    """Read the model's headers, look at the machine, and plan. Raises `InputError`."""
+def plan(parsed: argparse.Namespace, verify: bool = True) -> Planned:
+    """Read the model's headers, look at the machine, and plan. Raises `InputError`.
+
+    `verify` tries what several cards would use between them, once for each machine: a plan that
+    is to run stands on nothing unverified, one that is only looked at starts nothing.
+    """
     checkpoint = read(resolve(parsed.model, say))
     rig = probe()
     placements = options.placements(parsed)
     devices = options.devices(parsed, rig, placements)
     goal = options.goal(parsed, devices, rig)
+    transport = None
+    reasons: tuple[str, ...] = ()
+    if verify and any(device.kind != "cpu" for device in devices) and len(devices) > 1:
+        rig = measure(rig, report=say, cache=default_folder())
+        by_id = {device.id: device for device in rig.devices}
+        devices = tuple(by_id[device.id] for device in devices)
+        allowed = allowed_transport(rig, [device.id for device in devices])
+        transport, reasons = allowed.best, allowed.reasons
     tokenizer = Tokenizer.from_spec(checkpoint.text)
+    made = make_plan(checkpoint.spec, devices, goal, placements, transport)
     return Planned(
         checkpoint=checkpoint,
         devices=devices,
-        plan=make_plan(checkpoint.spec, devices, goal, placements),
+        plan=replace(made, notes=made.notes + reasons),
         threads=options.threads(parsed, devices, rig.cores),
         tokenizer=tokenizer,
         template=ChatTemplate(
@@ -58,7 +75,9 @@ def plan(parsed: argparse.Namespace) -> Planned:
 
 
 @contextmanager
-def running(planned: Planned) -> Iterator[tuple[Engine, float]]:
+def running(
+    planned: Planned, on_failure: Callable[[LocalTpError], None] = lambda error: None
+) -> Iterator[tuple[Engine, float]]:
     """The engine on its workers, and the seconds that loading took; closed at the end."""
     spec = planned.checkpoint.spec
     started = time.perf_counter()
@@ -73,6 +92,7 @@ def running(planned: Planned) -> Iterator[tuple[Engine, float]]:
             lambda: start_crew(
                 spec, planned.plan, planned.devices, planned.threads, progress.bytes_done
             ),
+            on_failure,
         )
     finally:
         progress.end()
@@ -101,6 +121,11 @@ class Progress:
     def end(self) -> None:
         if self._shown and self._percent >= 0:
             print(file=sys.stderr)
+
+
+def complain(error: LocalTpError) -> None:
+    """An error on its line, beside the output."""
+    say(f"local-tp: {error}")
 
 
 def say(line: str) -> None:

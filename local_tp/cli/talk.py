@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +14,7 @@ from local_tp.cli import options, session
 from local_tp.cli.facts import to_json
 from local_tp.core import Sampling
 from local_tp.engine.engine import Engine
-from local_tp.engine.generation import Completion, Generation, Timings
+from local_tp.engine.generation import Completion, Generation
 from local_tp.engine.template import encode_chat
 from local_tp.errors import InputError, PromptTooLong
 
@@ -66,7 +68,10 @@ def _answer_once(
         raise InputError("the prompt is empty: write at least one character in --prompt")
     if len(prompt) >= planned.plan.context:
         raise PromptTooLong(
-            len(prompt) + 1, planned.plan.context, "prompt with one token of answer"
+            len(prompt) + 1,
+            planned.plan.context,
+            "prompt with one token of answer",
+            planned.checkpoint.spec.dimensions.context,
         )
     with session.running(planned) as (engine, load_seconds):
         generation = engine.submit(
@@ -80,7 +85,7 @@ def _answer_once(
             print(to_json(_report(engine, generation.result(), prompt, load_seconds)))
         else:
             _print(generation)
-            print(_speed(generation.timings), file=sys.stderr)
+            print(_speed(generation), file=sys.stderr)
     return 0
 
 
@@ -119,12 +124,17 @@ def _converse(
 ) -> int:
     """Turns until the input ends. Ctrl+C stops an answer, and leaves between answers."""
     session.say(f"{engine.model} is ready. Ctrl+C stops an answer, Ctrl+D leaves.")
+    session.say("/clear begins a new conversation, /bye leaves.")
+    with contextlib.suppress(ImportError):  # not on Windows, whose console has a history itself
+        importlib.import_module("readline")
+    opening = list(messages)
     while True:
-        try:
-            said = input("> ")
-        except EOFError:
-            print()
+        said = _input()
+        if said is None or said.strip() == "/bye":
             return 0
+        if said.strip() == "/clear":
+            messages[:] = opening
+            continue
         if not said.strip():
             continue
         messages.append({"role": "user", "content": said})
@@ -132,11 +142,28 @@ def _converse(
             generation = engine.submit(
                 engine.chat_prompt(messages), chosen, max_tokens=parsed.max_tokens, stop=parsed.stop
             )
+        except PromptTooLong as error:
+            session.say(f"local-tp: {error}; /clear begins a new conversation")
+            messages.pop()
+            continue
         except InputError as error:
-            session.say(f"local-tp: {error}")
+            session.complain(error)
             messages.pop()
             continue
         messages.append({"role": "assistant", "content": _print(generation)})
+        if generation.finish_reason == "length":
+            session.say(f"[cut after {generation.timings.completion_tokens} tokens]")
+
+
+def _input() -> str | None:
+    """The next line; `None` at the end of the input."""
+    if sys.stdin is None:
+        return None
+    try:
+        return input("> ")
+    except EOFError:
+        print()
+        return None
 
 
 def _print(generation: Generation) -> str:
@@ -154,7 +181,9 @@ def _print(generation: Generation) -> str:
     return "".join(text)
 
 
-def _speed(timings: Timings) -> str:
+def _speed(generation: Generation) -> str:
+    timings = generation.timings
     first = "" if timings.first_token is None else f", first after {timings.first_token:.2f} s"
     rate = "" if timings.decode_tps is None else f", {timings.decode_tps:.1f} tokens/s"
-    return f"[{timings.prompt_tokens} tokens in, {timings.completion_tokens} out{first}{rate}]"
+    cut = ", cut there" if generation.finish_reason == "length" else ""
+    return f"[{timings.prompt_tokens} tokens in, {timings.completion_tokens} out{cut}{first}{rate}]"

@@ -55,7 +55,11 @@ class _Close:
 
 
 class Engine:
-    """One loaded model. `start_crew` makes its workers: a restart will be a second call."""
+    """One loaded model.
+
+    `start_crew` makes its workers: a restart will be a second call. `on_failure` is told, on the
+    engine's thread, what ended them.
+    """
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Engine:
         tokenizer: Tokenizer,
         template: ChatTemplate,
         start_crew: Callable[[], Crew],
+        on_failure: Callable[[LocalTpError], None] = lambda error: None,
     ) -> None:
         self.model, self.spec, self.plan = model, spec, plan
         self.tokenizer, self.template = tokenizer, template
@@ -76,6 +81,7 @@ class Engine:
         self._ids = itertools.count(1)
         self._inbox: queue.SimpleQueue[Request | _Cancel | _Wake | _Close] = queue.SimpleQueue()
         self._failure: LocalTpError | None = None
+        self._on_failure = on_failure
         self._closed = False
         self._door = threading.Lock()  # what was let in before closing is in the inbox by then
         self._crew.watch(lambda: self._inbox.put(_Wake()))
@@ -161,16 +167,25 @@ class Engine:
             waiting=len(self._scheduler.waiting),
         )
 
+    def stop(self) -> None:
+        """Begin to close, without waiting: safe in a signal handler."""
+        self._inbox.put(_Close())
+
     def close(self) -> None:
         """End every request as cancelled and every worker; returns when they are gone."""
-        self._inbox.put(_Close())
+        self.stop()
         self._thread.join()
 
     def _check(self, prompt: Sequence[int], max_tokens: int | None) -> None:
         if not prompt:
             raise InputError("the prompt is empty: give at least one token")
         if len(prompt) >= self.context:
-            raise PromptTooLong(len(prompt) + 1, self.context, "prompt with one token of answer")
+            raise PromptTooLong(
+                len(prompt) + 1,
+                self.context,
+                "prompt with one token of answer",
+                self.spec.dimensions.context,
+            )
         if max_tokens is not None and max_tokens < 0:
             raise InputError(f"max_tokens {max_tokens} is negative: give 0 or more")
         vocab = self.spec.dimensions.vocab
@@ -249,6 +264,7 @@ class Engine:
     def _fail(self, error: LocalTpError) -> None:
         """End every request by `error`; the crew is gone and its memory free."""
         self._failure = error
+        self._on_failure(error)
         self._crew.close()
         for request in list(self._requests.values()):
             self._scheduler.remove(request)

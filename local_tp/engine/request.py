@@ -28,6 +28,7 @@ class Request:
     score: int | None = None
     output: list[int] = field(default_factory=list)
     computed: int = 0
+    served: int = 0  # the number of the last step it took part in
 
     @property
     def length(self) -> int:

@@ -13,6 +13,8 @@ from local_tp.core import Row, Step
 from local_tp.engine.pages import PagePool
 from local_tp.engine.request import Request
 
+DECODE_ROWS = 31  # one below where matrices are unpacked, which rounds differently
+
 
 class Scheduler:
     """`streams` requests at most run at once; a prompt goes through in chunks of `chunk` tokens."""
@@ -30,7 +32,7 @@ class Scheduler:
     def next(self) -> Step | None:
         """The next step, or `None` if nobody wants anything."""
         self._admit()
-        decoding = [request for request in self.running if request.decoding]
+        decoding = self._longest_unserved([r for r in self.running if r.decoding])
         prefill = next((request for request in self.running if not request.decoding), None)
         chosen = decoding
         if prefill is not None and (not decoding or not self._prefilled_last):
@@ -40,7 +42,16 @@ class Scheduler:
             return None
         self._prefilled_last = chosen is not decoding
         self._number += 1
+        for row in rows:
+            self._by_id(row.request).served = self._number
         return Step(self._number, rows)
+
+    def _longest_unserved(self, decoding: list[Request]) -> list[Request]:
+        """The rows of a decode step, oldest first; of too many those that waited longest."""
+        if len(decoding) > DECODE_ROWS:
+            decoding = sorted(decoding, key=lambda request: request.served)[:DECODE_ROWS]
+            decoding.sort(key=self.running.index)
+        return decoding
 
     def remove(self, request: Request) -> None:
         """Forget a request, finished or cancelled; its pages are free at once."""
@@ -49,6 +60,9 @@ class Scheduler:
             self.running.remove(request)
         elif request in self.waiting:
             self.waiting.remove(request)
+
+    def _by_id(self, id: int) -> Request:
+        return next(request for request in self.running if request.id == id)
 
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self._streams:

@@ -35,6 +35,7 @@ class Tokenizer:
     eos_text: str
     stop_ids: frozenset[int]
     control_ids: frozenset[int]
+    _verbatim: frozenset[int]  # tokens spelled as they read: control and other added ones
     _adds_bos: bool
     _drops_space: bool
     _alphabet: Mapping[str, int] | None
@@ -92,7 +93,7 @@ class Tokenizer:
         piece = self._parsing.id_to_token(token)
         if piece is None:
             return b""
-        if token in self.control_ids:
+        if token in self._verbatim:
             return piece.encode()
         if self._alphabet is None:
             if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
@@ -100,7 +101,7 @@ class Tokenizer:
             return piece.replace(SPACE, " ").encode()
         try:
             return bytes(map(self._alphabet.__getitem__, piece))
-        except KeyError:  # an added token, spelled as it reads
+        except KeyError:  # a piece outside the byte alphabet, spelled as it reads
             return piece.encode()
 
     def token_text(self, token: int) -> str:
@@ -138,6 +139,7 @@ def _from_gguf(text: TextSpec) -> Tokenizer:
         eos_text="" if text.eos is None else text.tokens[text.eos],
         stop_ids=_stops(text),
         control_ids=frozenset(control),
+        _verbatim=frozenset(added),
         _adds_bos=text.add_bos,
         _drops_space=text.kind == "llama" and text.add_space_prefix,
         _alphabet=_byte_alphabet() if text.kind == "gpt2" else None,
@@ -226,6 +228,7 @@ def _from_json(text: TextSpec) -> Tokenizer:
         eos_text=_spelling(backend, text.eos),
         stop_ids=_stops(text),
         control_ids=frozenset({i for i, token in added.items() if token.special} | _marked(text)),
+        _verbatim=frozenset(added) | _marked(text),
         _adds_bos=text.add_bos,
         _drops_space=drops_space,
         _alphabet=_byte_alphabet() if byte_level else None,

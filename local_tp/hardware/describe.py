@@ -7,7 +7,7 @@ is said to be unknown, never left blank.
 from __future__ import annotations
 
 from local_tp.core import Device, Link, Pcie, Rig
-from local_tp.hardware.devices import short_names
+from local_tp.hardware.devices import short_names, why_left_out
 
 GIB = 1024**3
 
@@ -40,6 +40,8 @@ def describe(rig: Rig) -> str:
 
 def _device(device: Device) -> list[str]:
     place = "" if device.kind == "cpu" else f" at {device.id}"
+    if device.facts.lost:
+        return [f"{device.name}{place}", "lost: the driver cannot reach it any more"]
     lines = [
         f"{device.name}{place}",
         f"{_gib(device.free)} free of {_gib(device.total)}, {_gib(device.reserve)} of it kept back",
@@ -48,9 +50,14 @@ def _device(device: Device) -> list[str]:
         if device.bandwidth is not None:
             lines.append(f"one thread moves {device.bandwidth / 1e9:.1f} GB a second")
         return lines
-    capability = "unknown" if device.capability is None else "{}.{}".format(*device.capability)
     display = {None: "unknown", True: "yes", False: "no"}[device.display]
-    lines.append(f"compute capability {capability}; display attached: {display}")
+    if device.kind == "cuda":
+        capability = "unknown" if device.capability is None else "{}.{}".format(*device.capability)
+        lines.append(f"compute capability {capability}; display attached: {display}")
+    else:
+        lines.append(f"display attached: {display}")
+    if left_out := why_left_out(device):
+        lines.append(f"not used for models: {left_out}")
     if device.pcie:
         lines.append(_pcie(device.pcie))
     return lines

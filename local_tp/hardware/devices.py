@@ -14,6 +14,9 @@ from local_tp.errors import DeviceError
 
 _BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 
+RESERVE = 512 * 1024 * 1024  # bytes left free on a card
+RESERVE_WITH_DISPLAY = 1024 * 1024 * 1024  # where a desktop grows beside us
+
 
 def bus_id(text: str) -> str | None:
     """A PCI bus id in the one form used everywhere, `0000:01:00.0`; None if it is not one."""

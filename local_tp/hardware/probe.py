@@ -13,6 +13,7 @@ from pathlib import Path
 
 from local_tp.core import Device, Rig
 from local_tp.facts import PcieReading
+from local_tp.hardware.catalog import with_catalog
 from local_tp.hardware.devices import in_slot_order, why_left_out
 from local_tp.hardware.live import pci
 from local_tp.hardware.live.amd import Found, read_amd
@@ -49,7 +50,8 @@ def probe(root: Path = Path("/"), nvidia_seconds: float = SECONDS) -> Rig:
     intel = attempt("Intel cards", lambda: read_intel(root), Found(), unknown)
     functions = {function.slot: function for function in pci.graphics(root)}
     cards = [_placed(card, functions.get(card.id)) for card in nvidia.devices]
-    devices = sorted([*cards, *amd.devices, *intel.devices, host.cpu], key=in_slot_order)
+    found = sorted([*cards, *amd.devices, *intel.devices, host.cpu], key=in_slot_order)
+    devices = [with_catalog(device) for device in found]
     left_out = [(d, why) for d in devices if (why := why_left_out(d))]
     unknown += [f"{d.id} ({d.name}): left out of plans: {why}" for d, why in left_out]
     unknown += _without_driver(functions.values(), devices)

@@ -21,8 +21,7 @@ from local_tp.errors import InputError
 from local_tp.facts import CardFacts, HostFacts, PairFacts, PcieReading
 from local_tp.facts import Path as Ancestor
 from local_tp.hardware.catalog import GIB, Gpu, find, pcie_reading
-from local_tp.hardware.devices import bus_id
-from local_tp.hardware.live.nvidia_card import RESERVE, RESERVE_WITH_DISPLAY
+from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY, bus_id
 from local_tp.hardware.report.json import read_report
 
 LARGEST = 4 * 1024**2  # bytes of a file that is read at all

@@ -112,7 +112,7 @@ class Int4:
         return product
 
     def rows(self, index: Tensor) -> Tensor:
-        raise AssertionError("an embedding is held in 8 or 16 bits, never in packed 4")
+        raise AssertionError("embedding and head are held in 8 or 16 bits, never in packed 4")
 
     def fill(self, at: int, column: int, stored: Tensor, name: str) -> None:
         assert at % BLOCK_ROWS == 0

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from local_tp.core import Sampling, TokenLogprob
 
+LEAST = -1e30  # a logit whose probability is zero
 BEST = 512  # candidates that nearly always hold the top-p mass
 _SEED_STEP = 0x9E3779B97F4A7C15  # an odd constant that spreads positions over 64 bits
 _GREEDY_BELOW = 1e-6  # a temperature so low only takes the best, and lower ones overflow float32
@@ -25,12 +26,19 @@ def sample(
     prompt_length: int,
     position: int,
 ) -> int:
-    """Choose from (vocab,) float32 logits; `position` is the place of the chosen token."""
+    """Choose from (vocab,) float32 logits; `position` is the place of the chosen token.
+
+    Total: whatever the logits and the settings, some token comes back. Infinite and undefined
+    logits, as absurd penalties make them, count as the largest and the least number there is.
+    """
     if sampling.logit_bias or sampling.needs_history:
         logits = adjusted(logits, sampling, history, prompt_length)
+    logits = logits.nan_to_num(nan=LEAST, posinf=-LEAST, neginf=LEAST)
     if sampling.temperature < _GREEDY_BELOW:
         return int(logits.argmax())
-    values, tokens = _filtered(logits / sampling.temperature, sampling)
+    # Measured from the best, so that no temperature makes a number too large.
+    scaled = (logits - logits.max()) / sampling.temperature
+    values, tokens = _filtered(scaled, sampling)
     weights = values.softmax(-1)
     generator = None
     if sampling.seed is not None:

@@ -126,7 +126,7 @@ def _held(
     stored = _stored(spec, shards)
     if any(not FORMATS[name].quantized for name in stored):
         return "bfloat16"
-    if shards[0].source == "embed" or stored == {"Q8_0"}:
+    if shards[0].source in ("embed", "head") or stored == {"Q8_0"}:
         return "int8" if columns % INT8_COLUMNS == 0 else "bfloat16"
     grain = HELD["int4"]
     aligned = all(

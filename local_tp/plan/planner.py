@@ -40,11 +40,13 @@ def make_plan(
     devices: Sequence[Device],
     goal: Goal,
     placements: tuple[Placement, ...] | None = None,
+    transport: Transport | None = None,
 ) -> Plan:
     """The plan for `devices`, one rank each (a device may appear several times).
 
-    `placements` overrides the split with a person's own; it is checked, not trusted. Raises
-    `PlanError` for a split that is not possible and `DoesNotFit` for one that has no room.
+    `placements` overrides the split with a person's own; it is checked, not trusted. `transport`
+    is what was found to work between the devices, where somebody looked. Raises `PlanError` for a
+    split that is not possible and `DoesNotFit` for one that has no room.
     """
     if not devices:
         raise PlanError("a plan needs at least one device")
@@ -68,7 +70,7 @@ def make_plan(
         model=spec.name,
         goal=goal,
         placements=placements,
-        transport=choose_transport([devices[p.rank] for p in placements]),
+        transport=transport or choose_transport([devices[p.rank] for p in placements]),
         context=context,
         page_size=PAGE_SIZE,
         pages=pages,
@@ -201,8 +203,8 @@ def _alone(spec: ModelSpec, devices: Sequence[Device], goal: Goal, speed: float)
             continue
         if (single.decode or 0.0) > speed:
             yield (
-                f"one worker on {device.id} alone: predicted {single.decode:.0f} tokens/s, "
-                f"faster than the split's {speed:.0f} (--devices {device.id})"
+                f"one worker on {device.id} alone: predicted {single.decode:.0f} tokens/s "
+                f"instead of {speed:.0f} while nothing else runs (--devices {device.id})"
             )
 
 
@@ -290,8 +292,14 @@ def _remedy(
     device: Device, mine: Sequence[Placement], over: int, fitting: int, pages: int, goal: Goal
 ) -> str:
     """The setting that makes it fit, and by how much."""
+    kv = sum(p.kv for p in mine)
+    fewer = goal.streams * max(kv - over, 0) // kv if kv else 0
+    streams = f"--streams {fewer} instead of {goal.streams}"
     if fitting:
-        return f"set --context {fitting} instead of {pages * PAGE_SIZE // goal.streams}"
+        context = f"set --context {fitting} instead of {pages * PAGE_SIZE // goal.streams}"
+        return f"{context}, or {streams}" if 0 < fewer < goal.streams else context
+    if fewer:
+        return f"set {streams}"
     asked = goal.reserve.get(device.id, 0)
     if asked >= over:
         return f"set --reserve {device.id}={(asked - over) // MIB} instead of {asked // MIB}"

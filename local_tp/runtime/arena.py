@@ -1,14 +1,13 @@
-"""The shared memory of a plan's CPU ranks: one file, cut into regions.
+"""The shared memory of a plan's CPU ranks: one piece, cut into regions.
 
-Parent and workers compute the same cut from the plan. The file lies in memory where the system
-offers that (/dev/shm) and is removed from the file system as soon as every worker has mapped it, so
-nothing is left behind by a crash. Knows nothing of torch.
+Parent and workers compute the same cut from the plan. Knows nothing of torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,16 +46,29 @@ def cut_arena(spec: ModelSpec, plan: Plan) -> Arena:
     return Arena(tuple(groups), tuple(links))
 
 
-def create_file(nbytes: int, leftovers: list[Path]) -> Path:
-    """An empty (all zero) file of `nbytes`, named by the system and noted in `leftovers`."""
-    memory = Path("/dev/shm")
-    folder = memory if memory.is_dir() and _free(memory) > 2 * nbytes else None
-    handle, name = tempfile.mkstemp(prefix="local_tp-", dir=folder)
-    leftovers.append(Path(name))
-    with os.fdopen(handle, "wb") as file:
-        file.truncate(nbytes)
-    return Path(name)
+class SharedMemory:
+    """Zeroed memory of `nbytes` that other processes can map by `path`.
 
+    On Linux it has no name in any folder, so nothing is left behind however this process ends.
+    Elsewhere it is a temporary file.
+    """
 
-def _free(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
+    def __init__(self, nbytes: int) -> None:
+        if sys.platform == "linux":
+            self._handle = os.memfd_create("local_tp")
+            self.path = f"/proc/{os.getpid()}/fd/{self._handle}"
+        else:
+            self._handle, self.path = tempfile.mkstemp(prefix="local_tp-")
+        os.truncate(self._handle, nbytes)
+
+    def remove(self) -> None:
+        """Let go of it, once everybody has mapped it. May be called again.
+
+        Windows keeps a mapped file until it is unmapped: there the second call succeeds.
+        """
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+        if sys.platform != "linux":
+            with contextlib.suppress(PermissionError):
+                Path(self.path).unlink(missing_ok=True)

@@ -7,7 +7,6 @@ its tests know.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import shutil
 import tempfile
@@ -18,9 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from local_tp.core import Device, ModelSpec, Plan, RowResult, Step
-from local_tp.errors import WorkerDied, WorkerError, WorkerFault
+from local_tp.errors import LocalTpError, ModelGone, WorkerDied, WorkerError, WorkerFault
 from local_tp.runtime import wire
-from local_tp.runtime.arena import create_file, cut_arena
+from local_tp.runtime.arena import SharedMemory, cut_arena
 from local_tp.runtime.process import WorkerProcess
 
 COLLECTIVE_TIMEOUT = 120.0  # seconds that ranks wait for one another before they give up
@@ -61,11 +60,11 @@ class Crew(Protocol):
 class ProcessCrew:
     """One process a placement."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         self._processes: list[WorkerProcess] = []
         self._listeners: list[threading.Thread] = []
-        self._folder = folder
-        self.leftovers: list[Path] = []
+        self.memory: SharedMemory | None = None
+        self.folder: Path | None = None  # where ranks meet that do not share memory
         self._events: queue.SimpleQueue[tuple[int, wire.Answer | None]] = queue.SimpleQueue()
         self._failure: WorkerError | None = None
         self._notify: Callable[[], None] = lambda: None
@@ -83,14 +82,11 @@ class ProcessCrew:
         listener.start()
 
     def tidy(self) -> None:
-        """Remove the files that workers needed to find one another, once they have.
-
-        Windows keeps a mapped file until it is unmapped: there this succeeds when the crew closes.
-        """
-        shutil.rmtree(self._folder, ignore_errors=True)
-        for path in self.leftovers:
-            with contextlib.suppress(PermissionError):
-                path.unlink(missing_ok=True)
+        """Remove what workers needed to find one another, once they have."""
+        if self.memory is not None:
+            self.memory.remove()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def load(self, messages: Sequence[wire.Load], report: Callable[[int, int], None]) -> None:
         """Send each rank its `Load` and wait for all; `report` gets stored bytes done and total.
@@ -168,7 +164,9 @@ class ProcessCrew:
 
     def _fail(self, rank: int, process: WorkerProcess, fault: wire.Fault | None) -> None:
         if self._failure is None:
-            if fault is not None:
+            if fault is not None and fault.unreadable:
+                self._failure = ModelGone(rank, process.device, fault.summary)
+            elif fault is not None:
                 self._failure = WorkerFault(rank, process.device, fault.summary, fault.traceback)
             else:
                 code = process.wait(1.0)
@@ -190,12 +188,15 @@ def start_crew(
     `threads` is for each CPU worker. Raises `WorkerError`; on any exception, `KeyboardInterrupt`
     included, nothing is left running and no file behind.
     """
-    folder = Path(tempfile.mkdtemp(prefix="local_tp-"))
-    crew = ProcessCrew(folder)
+    crew = ProcessCrew()
     try:
-        memory = None
+        memory = meeting = None
         if plan.transport == "shared-memory":
-            memory = str(create_file(cut_arena(spec, plan).nbytes, crew.leftovers))
+            crew.memory = SharedMemory(cut_arena(spec, plan).nbytes)
+            memory = crew.memory.path
+        elif plan.transport != "none":
+            crew.folder = Path(tempfile.mkdtemp(prefix="local_tp-"))
+            meeting = str(crew.folder / "meeting")
         messages = [
             wire.Load(
                 spec=spec,
@@ -204,7 +205,7 @@ def start_crew(
                 devices=tuple(devices),
                 threads=threads,
                 memory=memory,
-                meeting=str(folder / "meeting"),
+                meeting=meeting,
                 timeout=COLLECTIVE_TIMEOUT,
             )
             for p in plan.placements
@@ -213,6 +214,11 @@ def start_crew(
             crew.add(WorkerProcess(p.rank, devices[p.rank], threads))
         crew.load(messages, report)
         crew.tidy()
+    except OSError as error:
+        crew.close()
+        raise LocalTpError(
+            f"cannot start the workers ({error}): use fewer, or free some"
+        ) from error
     except BaseException:
         crew.close()
         raise

@@ -20,6 +20,7 @@ from local_tp.core import Device
 from local_tp.runtime import wire
 
 LOG_TAIL_BYTES = 4096
+OPENMP_SPINS = "30000"  # the default spins for so long that one busy neighbour stops all threads
 
 
 class WorkerProcess:
@@ -101,6 +102,7 @@ def _environment(device: Device, threads: int) -> dict[str, str]:
     before = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = source if not before else os.pathsep.join((source, before))
     environment["OMP_NUM_THREADS"] = str(threads)
+    environment.setdefault("GOMP_SPINCOUNT", OPENMP_SPINS)
     if device.kind == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     elif device.uuid is not None:

@@ -26,7 +26,7 @@ class Load:
     devices: tuple[Device, ...]  # by rank
     threads: int
     memory: str | None
-    meeting: str
+    meeting: str | None
     timeout: float
 
 
@@ -76,6 +76,7 @@ class Fault:
 
     summary: str
     traceback: str
+    unreadable: bool = False  # a model file could not be opened
 
 
 Command = Load | Run | Stop

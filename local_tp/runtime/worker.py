@@ -61,7 +61,8 @@ def main() -> int:
         return ORPHANED
     except BaseException as error:  # noqa: BLE001  the boundary: whatever it is, the parent is told
         summary = traceback.format_exception_only(error)[-1].strip()
-        wire.write(answers, wire.Fault(summary, traceback.format_exc()))
+        unreadable = isinstance(error, OSError) and error.filename is not None
+        wire.write(answers, wire.Fault(summary, traceback.format_exc(), unreadable))
         traceback.print_exc()
         return 1
     return 0

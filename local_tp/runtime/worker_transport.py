@@ -48,7 +48,7 @@ def _shared(load: Load, memory: memoryview) -> Transport:
     arena = cut_arena(load.spec, plan)
     hidden = load.spec.dimensions.hidden
     index = _index(plan, load.rank)
-    crowded = len(plan.placements) > (os.cpu_count() or 1)
+    crowded = len(plan.placements) > usable_cores()
     spins = 1 if crowded else SPINS
     widths = [p.vocab.size for p in plan.stage(mine.stage)]
     group: Group = Solo()
@@ -69,6 +69,7 @@ def _torch(load: Load, device: torch.device) -> Transport:
     plan, mine = load.plan, load.plan.placements[load.rank]
     backend = load.plan.transport
     staged = backend == "gloo" and device.type != "cpu"
+    assert load.meeting is not None
     join(backend, load.meeting, load.rank, len(plan.placements), load.timeout)
     group: Group = Solo()
     incoming = outgoing = None
@@ -87,6 +88,13 @@ def _torch(load: Load, device: torch.device) -> Transport:
             if stage == mine.stage:
                 outgoing = link
     return Transport(group, incoming, outgoing)
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _index(plan: Plan, rank: int) -> int:

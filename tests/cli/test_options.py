@@ -84,7 +84,7 @@ def test_goals_that_are_refused(arguments: str, kind: type[InputError], words: s
 
 @pytest.mark.parametrize(
     ("arguments", "ranks", "expected"),
-    [((), 1, 8), ((), 2, 4), ((), 3, 2), ((), 16, 1), (("--threads", "3"), 2, 3)],
+    [((), 1, 7), ((), 2, 3), ((), 3, 2), ((), 16, 1), (("--threads", "3"), 2, 3)],
 )
 def test_threads_share_the_cores(arguments: tuple[str, ...], ranks: int, expected: int) -> None:
     parsed = build_parser().parse_args(["plan", *arguments])
@@ -93,8 +93,19 @@ def test_threads_share_the_cores(arguments: tuple[str, ...], ranks: int, expecte
 
 def test_cards_take_no_threads_from_the_processor() -> None:
     parsed = build_parser().parse_args(["plan"])
-    assert options.threads(parsed, (CARD, CARD, CPU), cores=8) == 8
-    assert options.threads(parsed, (CARD,), cores=8) == 8
+    assert options.threads(parsed, (CARD, CARD, CPU), cores=8) == 7
+    assert options.threads(parsed, (CARD,), cores=8) == 7
+
+
+def test_two_cores_are_both_used_and_of_more_one_is_left_to_others() -> None:
+    parsed = build_parser().parse_args(["plan"])
+    assert [options.threads(parsed, (CPU,), cores) for cores in (1, 2, 3, 4)] == [1, 2, 2, 3]
+
+
+def test_more_threads_than_any_machine_has_are_refused() -> None:
+    parsed = build_parser().parse_args(["plan", "--threads", "100000"])
+    with pytest.raises(InputError, match="--threads 100000 is out of range: give 1 to 256"):
+        options.threads(parsed, (CPU,), cores=8)
 
 
 def test_no_threads_compute_nothing() -> None:

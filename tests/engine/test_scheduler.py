@@ -12,7 +12,7 @@ from small_engine import alone, prompts, request, scores_of
 from local_tp.core import Sampling, Step
 from local_tp.engine.pages import PagePool
 from local_tp.engine.request import Request
-from local_tp.engine.scheduler import Scheduler
+from local_tp.engine.scheduler import DECODE_ROWS, Scheduler
 
 
 class Bench:
@@ -220,3 +220,18 @@ def test_removing_frees_the_pages_at_once_whether_waiting_or_running() -> None:
 
 def test_nobody_means_no_step() -> None:
     assert Bench(pages=8, streams=1, chunk=8).step() is None
+
+
+def test_a_decode_step_stays_below_where_kernels_change() -> None:
+    """Of more than that many running requests all come in turn, none is left behind."""
+    bench = Bench(pages=1200, streams=40, chunk=32)
+    wanted = {}
+    for number, prompt in enumerate(prompts(40)):
+        one = request(number, prompt, 80)
+        wanted[number] = (one, alone(prompt, 80))
+        bench.add(one)
+    steps = bench.run()
+    decoding = [step for step in steps if len(step.rows) > 1]
+    assert max(len(step.rows) for step in decoding) == DECODE_ROWS
+    for one, expected in wanted.values():
+        assert tuple(one.output) == expected

@@ -11,6 +11,7 @@ from nvml_machine import build_stub, read_with, run_with
 from local_tp.codec import decode
 from local_tp.core import Device, Link, Pcie, Rig
 from local_tp.facts import CardFacts, NvLink, PairFacts, PcieReading, Process
+from local_tp.hardware.catalog import with_catalog
 from local_tp.hardware.devices import default_devices
 from local_tp.hardware.live.nvidia_card import bare_program
 
@@ -219,7 +220,8 @@ def test_the_whole_probe_adds_what_the_bus_knows(stub: Path, tmp_path: Path) -> 
     assert placed.pcie_card == PcieReading(4, 16)
     assert placed.pcie_slot == PcieReading(3, 4)
     assert (placed.external, placed.numa) == (True, 1)
-    assert rig.devices[1] == RTX_5060_TI
+    assert rig.devices[1] == with_catalog(RTX_5060_TI)
+    assert rig.devices[1].bandwidth == 448e9
     assert (rig.driver, rig.software.driver, rig.software.cuda_driver) == (
         *("580.65.06", "580.65.06"),
         "13.0",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from local_tp.core import EMPTY, Dimensions, Goal, ModelSpec, Placement, Plan, Span, Traits
 from local_tp.model.region import FLAG_BYTES, FLOAT_BYTES, SLOTS, Region
-from local_tp.runtime.arena import create_file, cut_arena
+from local_tp.runtime.arena import SharedMemory, cut_arena
 
 HIDDEN, VOCAB, CHUNK = 24, 4096, 16
 SPEC = ModelSpec("t", "", "llama", Dimensions(9, HIDDEN, 1, 1, 1, 1, VOCAB, 64), Traits(), {})
@@ -67,14 +67,17 @@ def test_each_region_holds_what_its_ranks_exchange(stages: list[list[int]], chun
 
 
 @pytest.mark.parametrize("nbytes", [1, 5000, 1 << 20])
-def test_the_file_is_new_of_its_size_and_all_zero(nbytes: int) -> None:
-    paths: list[Path] = []
+def test_the_memory_is_of_its_size_all_zero_and_gone_when_removed(nbytes: int) -> None:
+    memories = [SharedMemory(nbytes), SharedMemory(nbytes)]
+    paths = [Path(memory.path) for memory in memories]
     try:
-        create_file(nbytes, paths)
-        create_file(nbytes, paths)
         assert paths[0] != paths[1]
         for path in paths:
             assert path.read_bytes() == bytes(nbytes)
+        paths[0].write_bytes(b"x")
+        assert paths[1].read_bytes() == bytes(nbytes)
     finally:
-        for path in paths:
-            path.unlink()
+        for memory in memories:
+            memory.remove()
+    assert not any(path.exists() for path in paths)
+    memories[0].remove()

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from fake_engine import FakeEngine
 
 from local_tp.core import Sampling
-from local_tp.errors import TemplateError, WorkerDied
+from local_tp.errors import TemplateError, WorkerDied, WorkerFault
 from ui import chat
 from ui.chat import Exchange, Frame, Request, Session
+from ui.literal import literal
 
 T = TypeVar("T")
 TURNS = (Exchange("first?", "<think>hm</think>yes"), Exchange("second?", "no"))
@@ -44,7 +45,7 @@ def test_messages_keep_the_exact_text_and_end_with_the_question() -> None:
 
 def test_reasoning_is_a_message_of_its_own_and_edits_count_past_it() -> None:
     listed = chat.shown(TURNS)
-    assert [(m["role"], m["content"]) for m in listed] == [
+    assert [(m["role"], m["content"][0]["text"]) for m in listed] == [
         ("user", "first?"),
         ("assistant", "hm"),
         ("assistant", "yes"),
@@ -53,6 +54,12 @@ def test_reasoning_is_a_message_of_its_own_and_edits_count_past_it() -> None:
     ]
     assert listed[1]["metadata"] == {"title": "Reasoning", "status": "done"}
     assert [chat.exchange_at(TURNS, index) for index in range(5)] == [0, 0, 0, 1, 1]
+
+
+def test_questions_are_shown_as_typed_and_answers_as_markdown() -> None:
+    question, answer = chat.shown((Exchange("  *a* <b>", "  *b*\n  c"),))
+    assert question["content"] == [{"type": "text", "text": literal("  *a* <b>")}]
+    assert answer["content"] == [{"type": "text", "text": "  *b*\n  c"}]
 
 
 def test_unfinished_reasoning_is_not_yet_an_answer() -> None:
@@ -135,6 +142,12 @@ def test_a_refused_prompt_gives_the_text_back() -> None:
     assert (only.phase, only.conversation, only.draft) == ("ended", TURNS, long)
     assert 'role="alert"' in only.status
     assert "shorten it by" in only.status
+    assert only.status.endswith("or more, or start a new chat</div>")
+
+
+def test_a_new_chat_is_no_way_out_for_a_first_question() -> None:
+    (only,) = run(frames(FakeEngine(), request("x" * 120), Session()))
+    assert only.status.endswith("or more</div>")
 
 
 def test_a_template_error_is_one_escaped_line() -> None:
@@ -148,7 +161,14 @@ def test_a_dead_worker_keeps_the_words_so_far_and_says_so() -> None:
     last = run(frames(engine, request(), Session()))[-1]
     assert last.conversation == (Exchange("why?", "One two three."),)
     assert "Worker 1 on cpu died (signal 9)" in last.status
+    assert "start local-tp again</div>" in last.status
     assert last.draft is None
+
+
+def test_a_worker_that_raised_asks_for_a_new_start_too() -> None:
+    engine = FakeEngine(failure=WorkerFault(0, "cpu", "out of memory", "traceback"))
+    last = run(frames(engine, request(), Session()))[-1]
+    assert "Worker 0 on cpu failed: out of memory; start local-tp again</div>" in last.status
 
 
 def test_no_words_at_all_falls_back_with_a_reason() -> None:

@@ -18,10 +18,16 @@ from fastapi import FastAPI
 from gradio_client import Client
 
 from local_tp import settings
+from local_tp.core import Sampling
+from ui.literal import literal
 from ui.page import mount
+from ui.policy import HEADER
 from ui.presets import read_presets
 
 PRECISE = ("Be brief.", 0.2, 0.9, 20, 0.05, 1.0, 50)
+
+
+LOCAL_SOURCES = {"'self'", "'none'", "'unsafe-inline'", "'unsafe-eval'", "data:", "blob:"}
 
 
 @contextmanager
@@ -109,6 +115,41 @@ def test_a_prompt_that_is_too_long_stays_in_the_box(engine: FakeEngine, tmp_path
         assert chatbot == []
         assert "The prompt has 129 tokens and the context holds 100" in status
         assert box["value"] == "x" * 120
+
+
+def test_markup_reaches_the_model_as_typed_and_comes_back_literal(
+    engine: FakeEngine, tmp_path: Path
+) -> None:
+    question = "  <b>a</b>\n**b** ![x](http://192.0.2.1/p.png)\n"
+    with served(engine) as address:
+        tab = client(address, tmp_path)
+        chatbot, _, _ = tab.predict(question, *PRECISE, "", api_name="/send")
+    assert engine.asked[0][-1] == {"role": "user", "content": question}
+    assert answers(chatbot)[0] == ("user", literal(question))
+
+
+def test_a_slip_in_a_setting_does_not_keep_a_question(engine: FakeEngine, tmp_path: Path) -> None:
+    with served(engine) as address:
+        tab = client(address, tmp_path)
+        wrong = (-3, 7, 2.6, None, 99, 1e9, "-17")
+        chatbot, _, _ = tab.predict("why?", "", *wrong, api_name="/send")
+    assert len(chatbot) == 2
+    sampling, most = engine.samplings[0]
+    assert sampling == Sampling(
+        temperature=0.0, top_p=1.0, top_k=3, min_p=0.05, repetition_penalty=2.0
+    )
+    assert most == engine.context
+
+
+def test_a_browser_is_kept_from_other_hosts(engine: FakeEngine) -> None:
+    with served(engine) as address:
+        for path in ("", "config", "theme.css", "nowhere"):
+            policy = httpx.get(address + path).headers[HEADER]
+            allowed = dict(rule.split(" ", 1) for rule in policy.split("; "))
+            assert allowed["default-src"] == "'self'"
+            assert allowed["img-src"] == "'self' data: blob:"
+            for sources in allowed.values():
+                assert set(sources.split()) <= LOCAL_SOURCES
 
 
 def test_the_page_asks_no_other_host(engine: FakeEngine) -> None:

@@ -19,7 +19,7 @@ def text(html: str) -> str:
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_every_rank_is_there_and_many_start_folded(count: int) -> None:
     html = plan_card(plan(*(placement(r) for r in range(count))), {}, ())
-    assert re.findall(r"<b>Rank (\d)</b>", html) == [str(r) for r in range(count)]
+    assert re.findall(r"<b>Worker (\d)</b>", html) == [str(r) for r in range(count)]
     assert html.count(" open>") == (count if count <= 3 else 0)
 
 
@@ -28,8 +28,8 @@ def test_predicted_and_measured_stand_side_by_side() -> None:
     words = text(plan_card(plan(placement(0), placement(1)), measured, ()))
     assert "Weights 40.0 MiB – KV cache 20.0 MiB – Workspace 10.0 MiB – Total 70.0 MiB –" in words
     assert "Weights 41.0 MiB 41.5 MiB KV cache 20.0 MiB – Workspace 10.0 MiB –" in words
-    assert "Total 71.0 MiB 300 MiB" in words
-    assert "loaded in 1.2 s" in words
+    assert words.endswith("Total 71.0 MiB –")
+    assert "loading added 300 MiB in 1.2 s" in words
 
 
 def test_what_a_rank_holds() -> None:
@@ -55,15 +55,28 @@ def test_bars_are_shares_of_the_largest_rank() -> None:
 def test_the_whole_plan_in_words() -> None:
     made = plan(placement(0), placement(1), notes=("chosen: 58 against 41",), bound="memory")
     words = text(plan_card(made, {}, ()))
-    assert "Split within layers, 2 ranks Transport shared memory Context 100 tokens" in words
+    assert "Split within layers, 2 workers Transport shared memory Context 100 tokens" in words
     assert "Predicted 58.3 tokens/s writing Limited by memory" in words
     assert "Why this plan chosen: 58 against 41" in words
     assert "stage" not in words
 
 
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        ("operation launches", "many small operations"),
+        ("exchange between ranks", "exchange between workers"),
+        ("memory bandwidth", "memory bandwidth"),
+    ],
+)
+def test_the_limit_in_words_for_people(bound: str, words: str) -> None:
+    shown = text(plan_card(plan(placement(0), bound=bound), {}, ()))
+    assert f"Limited by {words} weights" in shown
+
+
 def test_stages_are_named_where_there_are_several() -> None:
     made = plan(placement(0), placement(1, stage=1), split="layer")
-    assert "Rank 1 cpu · stage 1" in text(plan_card(made, {}, ()))
+    assert "Worker 1 cpu · stage 1" in text(plan_card(made, {}, ()))
 
 
 def test_foreign_words_are_escaped() -> None:

@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from local_tp.core import Device, Link
 from local_tp.facts import CardFacts, PairFacts, Process
+from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY
 from local_tp.hardware.live import pci
 from local_tp.hardware.live.amd_tools import AmdTools, read_tools
 from local_tp.hardware.live.linux_card import read_sensors
 
 MIB = 1024**2
-RESERVE = 512 * MIB
-RESERVE_WITH_DISPLAY = 1024 * MIB
 # From PCI numbers where the kernel has no compute driver to say an architecture.
 _INTEGRATED_NUMBERS = frozenset(
     (0x1114, 0x13C0, 0x1506, 0x150E, 0x1586, 0x15BF, 0x15C8, 0x15D8, 0x15DD, 0x15E7)

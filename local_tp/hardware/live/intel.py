@@ -11,8 +11,9 @@ from pathlib import Path
 
 from local_tp.core import Device, Link
 from local_tp.facts import CardFacts, PairFacts
+from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY
 from local_tp.hardware.live import pci
-from local_tp.hardware.live.amd import RESERVE, RESERVE_WITH_DISPLAY, Found
+from local_tp.hardware.live.amd import Found
 from local_tp.hardware.live.linux_card import read_sensors
 
 GIB = 1024**3

@@ -16,6 +16,7 @@ import pynvml
 
 from local_tp.core import Device, Pcie
 from local_tp.facts import CardFacts, PcieReading, Process
+from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY
 from local_tp.hardware.live.nvidia_nvlink import read_nvlinks
 from local_tp.hardware.live.nvidia_reader import Reader
 from local_tp.hardware.live.nvidia_words import (
@@ -29,8 +30,6 @@ T = TypeVar("T")
 
 MIB = 1024**2
 # Kept back on each card for the driver and for what other programs come to need.
-RESERVE = 512 * MIB
-RESERVE_WITH_DISPLAY = 1024 * MIB
 # These share the processor's memory, and NVML then has no memory of theirs to tell.
 _SHARED_MEMORY = re.compile(r"\b(GB10|Thor|Orin|Xavier|Tegra)\b", re.IGNORECASE)
 _NOT_AVAILABLE = (2**32 - 1, 2**64 - 1)

@@ -11,15 +11,13 @@ from dataclasses import replace
 
 from local_tp.core import Device, DeviceKind, Link, Rig
 from local_tp.facts import Collective, HostFacts, Vendor
-from local_tp.hardware.devices import in_slot_order
+from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY, in_slot_order
 from local_tp.hardware.paste import pci_names
 from local_tp.hardware.paste.merge import Known, Merger
 from local_tp.hardware.paste.sighting import Pair, Sighting, overlay
 
 MIB = 1024**2
 MOST_CARDS = 64  # no PC has more; a text that says so is damaged or meant to hurt
-RESERVE = 512 * MIB
-RESERVE_WITH_DISPLAY = 1024 * MIB
 _KINDS: dict[Vendor, DeviceKind] = {"nvidia": "cuda", "amd": "rocm", "intel": "xpu"}
 
 
