@@ -10,6 +10,7 @@ server is not trusted, keep to 127.0.0.1 and put a proxy that checks it in front
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 import sys
 import time
@@ -88,18 +89,25 @@ def url(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """Tells its owner that it was asked to stop, before it waits for running streams to end."""
+    """Tells its owner that it was asked to stop, before it waits for running streams to end.
+
+    The signal is kept for after the event loop: raised within, as the library does, it tears
+    through tasks that are still ending.
+    """
 
     def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_stop = on_stop
+        self.signal: int | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._on_stop()
-        super().handle_exit(sig, frame)
+        self.force_exit = self.signal is not None
+        self.signal = sig
+        self.should_exit = True
 
 
-def http_server(app: ASGIApp, on_stop: Callable[[], None] = lambda: None) -> uvicorn.Server:
+def http_server(app: ASGIApp, on_stop: Callable[[], None] = lambda: None) -> Server:
     """A server that `run(sockets=[…])` starts, and `should_exit` stops from any thread."""
     return Server(
         uvicorn.Config(
@@ -122,7 +130,10 @@ def serve(
 
     `on_stop` runs in the signal handler and should end what is being streamed.
     """
-    http_server(app, on_stop).run(sockets=[listener])
+    server = http_server(app, on_stop)
+    server.run(sockets=[listener])
+    if server.signal is not None:
+        signal.raise_signal(server.signal)
 
 
 def _version_one(engine: Engine) -> FastAPI:

@@ -365,3 +365,27 @@ def test_json_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(CheckpointError, match=message):
             Tokenizer.from_spec(TextSpec("json", file=file))
+
+
+def test_user_defined_tokens_are_spelled_as_they_read() -> None:
+    """Also in a byte-level vocabulary, whose alphabet has letters like é for other bytes."""
+    letters = sorted(byte_letters())
+    tokens = (*letters, "<|é|>")
+    text = TextSpec(
+        kind="gpt2",
+        tokens=tokens,
+        token_types=(*(1 for _ in letters), 4),
+        merges=(),
+        pre="gpt-2",
+    )
+    tokenizer = Tokenizer.from_spec(text)
+    ids = tokenizer.encode("a<|é|>é")
+    assert ids.count(len(letters)) == 1
+    assert tokenizer.decode(ids) == "a<|é|>é"
+
+
+def byte_letters() -> list[str]:
+    """The letters that byte-level vocabularies spell bytes with, by the library that uses them."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    return list(ByteLevel.alphabet())

@@ -16,7 +16,7 @@ from engines import planned, running
 
 from local_tp.checkpoint.read import read
 from local_tp.core import Goal, Sampling
-from local_tp.errors import WorkerDied, WorkerFault
+from local_tp.errors import ModelGone, WorkerDied, WorkerFault
 from local_tp.runtime.crew import start_crew
 
 GOAL = Goal(split="tensor", context=1024, streams=2)
@@ -71,6 +71,21 @@ def test_a_worker_that_raises_passes_its_traceback_on(starter: Path) -> None:
         start_crew(spec, plan, devices, 1, lambda done, total: None)
     assert "Traceback" in caught.value.traceback
     assert "loader.py" in caught.value.traceback
+    assert psutil.Process().children() == []
+
+
+def test_a_model_that_is_gone_is_said_in_one_line(starter: Path, tmp_path: Path) -> None:
+    """Deleted between planning and loading."""
+    copy = tmp_path / "model.gguf"
+    copy.symlink_to(starter)
+    checkpoint = read(copy)
+    plan, devices = planned(checkpoint, 2, GOAL)
+    copy.unlink()
+    with pytest.raises(
+        ModelGone, match=r"cannot read the model \(FileNotFoundError.*model.gguf"
+    ) as caught:
+        start_crew(checkpoint.spec, plan, devices, 1, lambda done, total: None)
+    assert caught.value.exit_code == 2
     assert psutil.Process().children() == []
 
 
