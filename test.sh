@@ -19,7 +19,9 @@ check ruff check .
 check ruff format --check .
 check mypy
 check mypy scripts app.py
-check pytest --cov --cov-report=term:skip-covered
+# Coverage slows every call down, and most of all the whole line's: its tests run without.
+check pytest --ignore tests/whole --cov --cov-report=term:skip-covered
+check pytest tests/whole
 if [ -n "$failed" ]; then
     echo "test: failed:$failed" >&2
     exit 1
