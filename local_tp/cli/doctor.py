@@ -106,7 +106,8 @@ def _pasted(names: list[str]) -> Report:
     report = Report(pasted.rig, diagnose(pasted.rig), tuple(pasted.unread))
     if not (report.findings or _says_something(report.rig)):
         listed = ", ".join(name for name, _ in texts)
-        why = printable(f" ({report.unread[0]})") if report.unread else ""
+        unread = scrub(report).unread
+        why = printable(f" ({unread[0]})") if unread else ""
         raise InputError(
             f"nothing in {listed} is known output{why}: give that of `nvidia-smi -q`, "
             "`nvidia-smi topo -m`, `lspci -vv`, `rocm-smi` or a report of `local-tp doctor --json`"

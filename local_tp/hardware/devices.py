@@ -66,6 +66,11 @@ def why_left_out(device: Device) -> str | None:
         return "it is lost: the driver no longer reaches it"
     if facts.compute_mode == "Prohibited":
         return "its compute mode forbids programs to use it: `nvidia-smi -c 0` allows them"
+    if facts.mig:
+        return (
+            "it is cut into MIG slices, which local_tp does not use: `nvidia-smi -mig 0` switches "
+            "MIG off and gives the whole card back"
+        )
     if device.kind == "cuda":  # shared memory included: it is the only kind that such a PC has
         return None
     if facts.integrated:

@@ -222,7 +222,7 @@ LINK_CASES = (
         ("2 x GeForce RTX 3090",),
     ),
     Case(
-        rig(a5000(), a5000(SECOND), links=(pair(path="PHB", forth=11e9),)),
+        rig(a5000(), a5000(SECOND), links=(pair(path="PHB", nvlinks=0, forth=11e9),)),
         "nvlink-absent",
         "info",
         (CARD, SECOND),

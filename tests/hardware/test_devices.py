@@ -170,6 +170,12 @@ def test_describe_a_machine_without_cards() -> None:
         ("cuda", CardFacts(integrated=True), None),  # a PC of one chip has no other card
         ("cuda", CardFacts(lost=True), "it is lost: the driver no longer reaches it"),
         ("cuda", CardFacts(compute_mode="Prohibited"), "its compute mode forbids"),
+        ("cuda", CardFacts(mig=False), None),
+        (
+            "cuda",
+            CardFacts(mig=True),
+            "it is cut into MIG slices, which local_tp does not use: `nvidia-smi -mig 0`",
+        ),
         ("rocm", CardFacts(integrated=True), "it is part of the processor"),
         ("rocm", CardFacts(), "workers run on NVIDIA cards and on the processor only"),
         ("xpu", CardFacts(), "workers run on NVIDIA cards and on the processor only"),

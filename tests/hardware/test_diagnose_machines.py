@@ -204,7 +204,7 @@ DESERVED = {
     "rig40": {"pcie-narrow"},
     "rig42": {"cards-on-two-sockets"},
     "rig43": {"p2p-off"},
-    "rig45": {"nvlink-absent", "p2p-off"},
+    "rig45": {"p2p-off"},
     "rig46": set(),
     "rig47": set(),
     "rig50": {"p2p-off"},

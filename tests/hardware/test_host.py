@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from local_tp.hardware.live import host as live_host
 from local_tp.hardware.live.cgroup import cpu_quota, memory_limit
 from local_tp.hardware.live.host import GIB, measure_bandwidth, read_host
 from local_tp.hardware.probe import probe
@@ -172,4 +173,23 @@ def test_this_machine() -> None:
 
 def test_bandwidth_is_bytes_read_and_written_a_second() -> None:
     # No memory of a PC is slower than 0.5 GB a second, and no core moves a terabyte.
-    assert 0.5e9 < measure_bandwidth() < 1e12
+    assert 0.5e9 < measure_bandwidth(32 * MIB) < 1e12
+
+
+@pytest.mark.parametrize(
+    ("limit", "copied"), [(4096, 128), (1024, 128), (1023, 32), (256, 32), (255, None)]
+)
+def test_the_copy_is_as_large_as_memory_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, copied: int | None
+) -> None:
+    memory = psutil.virtual_memory()._replace(available=limit * MIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(live_host, "measure_bandwidth", float)
+    bandwidth = read_host(tmp_path).cpu.bandwidth
+    assert bandwidth == (copied and copied * MIB)
+
+
+def test_slow_memory_gets_fewer_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, 0.2, 1.0, 1.1])  # two copies, then their 0.3 s are used up
+    monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
+    assert measure_bandwidth(MIB) == pytest.approx(2 * MIB / 0.1)

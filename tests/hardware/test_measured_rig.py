@@ -78,17 +78,23 @@ def test_what_was_measured_before_the_end_is_not_lost() -> None:
     assert found.unknown == (f"{A}: not measured: the test hung and was stopped: why",)
 
 
-@pytest.mark.parametrize(("probed", "kept"), [(None, 9e9), (8e9, 8e9)])
-def test_the_processor_s_memory_is_the_host_s(probed: float | None, kept: float) -> None:
+@pytest.mark.parametrize("probed", [None, 8e9, 80e9])
+def test_the_processor_s_memory_is_the_host_s(probed: float | None) -> None:
     cpu = replace(processor(), bandwidth=probed)
     readings = (Reading("bandwidth", 40e9, "all"), Reading("bandwidth", 9e9, "one"))
     found = with_device(rig(cpu), cpu, measured(*readings, Reading("matmul", 1e11, "float32")))
     assert (found.host.memory_bandwidth, found.host.memory_bandwidth_one) == (40e9, 9e9)
     assert found.host.matmul == (("float32", 1e11),)
-    assert found.devices[0].bandwidth == kept
+    assert found.devices[0].bandwidth == 9e9
     assert device_line(found, "cpu") == (
         "  memory 40.0 GB/s by all cores, 9.0 GB/s by one; float32 100 GOPS"
     )
+
+
+def test_the_probe_s_look_at_memory_stays_where_nothing_was_measured() -> None:
+    cpu = replace(processor(), bandwidth=8e9)
+    found = with_device(rig(cpu), cpu, measured(Reading("bandwidth", 40e9, "all"), ending="hangs"))
+    assert found.devices[0].bandwidth == 8e9
 
 
 def test_a_good_pair() -> None:

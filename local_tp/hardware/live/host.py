@@ -23,10 +23,13 @@ from local_tp.hardware.live.host_facts import attempt, read_host_facts
 
 ORDERED_STORES = frozenset({"x86_64", "amd64", "x86", "i686"})
 GIB = 1024**3
-# Source and target together are more than the cache of one core complex on most desktop
-# processors, and are copied in milliseconds.
-COPIED_BYTES = 32 * 1024**2
+MIB = 1024**2
+# Large enough that a desktop's stacked cache (96 MiB and more) does not pass for memory, and copied
+# in milliseconds; the small one is for containers and PCs with little memory free.
+COPIED_BYTES = (128 * MIB, 32 * MIB)
+FREE_TIMES = 8  # as much memory must be free as this many copies take
 COPIES = 5
+COPY_SECONDS = 0.3  # slow memory gets fewer copies, for a probe is to be quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,8 @@ def read_host(root: Path = Path("/")) -> Host:
     unknown: list[str] = []
     total, free = attempt("memory", lambda: _memory(root), (0, 0), unknown)
     bandwidth: float | None = None
-    if free >= 8 * COPIED_BYTES:
-        bandwidth = attempt("memory bandwidth", measure_bandwidth, None, unknown)
+    if nbytes := next((size for size in COPIED_BYTES if free >= FREE_TIMES * size), None):
+        bandwidth = attempt("memory bandwidth", lambda: measure_bandwidth(nbytes), None, unknown)
     else:
         unknown.append("memory bandwidth: too little memory is free to measure it")
     cpu = Device(
@@ -66,21 +69,21 @@ def read_host(root: Path = Path("/")) -> Host:
     return Host(cpu, cores, _system(), tuple(unknown), facts)
 
 
-def measure_bandwidth() -> float:
+def measure_bandwidth(nbytes: int) -> float:
     """Bytes a second that one thread moves in a copy, each byte counted twice: read and written.
 
-    The best of five copies of 32 MiB, since others only ever slow it down. Several threads
+    The best of up to five copies of `nbytes`, since others only ever slow it down. Several threads
     together reach more; what they reach is not measured here.
     """
-    source = np.ones(COPIED_BYTES, np.uint8)
+    source = np.ones(nbytes, np.uint8)
     target = np.zeros_like(source)
     np.copyto(target, source)  # the first touch of each page is the kernel's time, not memory's
-    seconds = []
-    for _ in range(COPIES):
+    seconds: list[float] = []
+    while len(seconds) < COPIES and sum(seconds) < COPY_SECONDS:
         started = time.perf_counter()
         np.copyto(target, source)
         seconds.append(time.perf_counter() - started)
-    return 2 * COPIED_BYTES / min(seconds)
+    return 2 * nbytes / min(seconds)
 
 
 def _memory(root: Path) -> tuple[int, int]:

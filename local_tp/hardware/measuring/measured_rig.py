@@ -37,8 +37,8 @@ def with_device(rig: Rig, device: Device, measured: Measured) -> Rig:
         known = replace(known, bandwidth=rates.get(("bandwidth", ""), device.bandwidth))
         return _with(rig, known)
     one = rates.get(("bandwidth", "one"))
-    # A plan counts what one rank's thread moves, as the probe has it; only a gap is filled.
-    known = replace(known, bandwidth=device.bandwidth or one)
+    # A plan counts what one rank's thread moves; the probe's quick look gives way to a measurement.
+    known = replace(known, bandwidth=one or device.bandwidth)
     host = replace(
         rig.host,
         memory_bandwidth=rates.get(("bandwidth", "all"), rig.host.memory_bandwidth),

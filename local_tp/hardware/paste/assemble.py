@@ -14,10 +14,9 @@ from local_tp.facts import Collective, HostFacts, Vendor
 from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY, in_slot_order
 from local_tp.hardware.paste import pci_names
 from local_tp.hardware.paste.merge import Known, Merger
-from local_tp.hardware.paste.sighting import Pair, Sighting, overlay
+from local_tp.hardware.paste.sighting import MOST_CARDS, Pair, Sighting, overlay
 
 MIB = 1024**2
-MOST_CARDS = 64  # no PC has more; a text that says so is damaged or meant to hurt
 _KINDS: dict[Vendor, DeviceKind] = {"nvidia": "cuda", "amd": "rocm", "intel": "xpu"}
 
 

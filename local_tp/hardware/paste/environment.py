@@ -71,7 +71,7 @@ def _continues(line: str) -> bool:
 @dataclass(slots=True)
 class _Reading:
     values: dict[str, str] = field(default_factory=dict)
-    cards: list[Card] = field(default_factory=list)
+    cards: dict[int, Card] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     memory: dict[str, tuple[int, ...]] = field(default_factory=dict)
     kernel: str = ""
@@ -87,7 +87,7 @@ def parse(lines: Sequence[Line]) -> Sighting:
     sockets, each = whole(values.get("Socket(s)")), whole(values.get("Core(s) per socket"))
     return Sighting(
         "collect_env",
-        cards=tuple(reading.cards),
+        cards=tuple(reading.cards.values()),
         ram=ram[0] if ram else None,
         available_ram=ram[-1] if len(ram) >= 6 else None,
         cores=sockets * each if sockets and each else None,
@@ -101,8 +101,8 @@ def _line(text: str, reading: _Reading) -> None:
     if match := _GPU.match(text):
         name = match[2].split(" (UUID")[0].strip()
         facts = CardFacts(vendor=pci_names.vendor(name))
-        if all(card.number != int(match[1]) for card in reading.cards):
-            reading.cards.append(Card(number=int(match[1]), name=name, facts=facts))
+        number = int(match[1])
+        reading.cards.setdefault(number, Card(number=number, name=name, facts=facts))
     elif match := _PACKAGE.match(text):
         reading.packages.setdefault(match[1], match[2])
     elif match := _MEMORY.match(text):
@@ -143,7 +143,9 @@ def _host(
         numa_nodes=whole(values.get("NUMA node(s)")),
         wsl=wsl,
         virtual_machine=None if wsl else hypervisor,
-        laptop=True if any("Laptop GPU" in (card.name or "") for card in reading.cards) else None,
+        laptop=True
+        if any("Laptop GPU" in (card.name or "") for card in reading.cards.values())
+        else None,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from local_tp.facts import CardFacts, DriverFault, HostFacts, SoftwareFacts
 from local_tp.hardware.devices import bus_id
-from local_tp.hardware.paste.sighting import Card, Kind, Sighting, overlay
+from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Sighting, overlay
 from local_tp.hardware.paste.text import Line
 
 _XID = re.compile(
@@ -27,7 +27,7 @@ _HANDLE = "Unable to determine the device handle"
 _MISMATCH = re.compile(r"NVRM: API mismatch")
 _VERSION = re.compile(r"(client has the|kernel module has(?: the)?) version\s+([\d.]{3,20})")
 _LIBRARY = re.compile(r"NVML library version:\s*([\d.]{1,20})")
-_COMMAND = re.compile(r"Command line:\s*(\S.*)|\A(BOOT_IMAGE=\S.*)")
+_COMMAND = re.compile(r"(?:\bKernel c|\bC)ommand line:\s*(\S.*)|\A(BOOT_IMAGE=\S.*)")
 _FAULTS: tuple[tuple[str, DriverFault], ...] = (
     ("couldn't communicate with the NVIDIA driver", "not-running"),
     ("Driver/library version mismatch", "mismatch"),
@@ -35,7 +35,24 @@ _FAULTS: tuple[tuple[str, DriverFault], ...] = (
     ("couldn't find libnvidia-ml.so", "library-missing"),
     ("NVML Shared Library Not Found", "library-missing"),
 )
-_SAYINGS = tuple(text for text, _ in _FAULTS)
+_TROUBLES: tuple[tuple[str, str], ...] = (
+    (
+        "Failed to initialize NVML: Unknown Error",
+        "nvidia-smi: NVML does not start; in a container, its access to the card was lost",
+    ),
+    (
+        "Failed to initialize NVML: Insufficient Permissions",
+        "nvidia-smi: this user may not open the card's device files",
+    ),
+    (
+        "Driver not initialized (amdgpu not found in modules)",
+        "rocm-smi: the kernel module amdgpu is not loaded",
+    ),
+    ("No devices were found", "nvidia-smi: no devices were found"),
+)
+_MOST_XIDS = 32  # of one card; more different ones say nothing more
+_ENABLED = "DMAR: IOMMU enabled"
+_SAYINGS = (*(text for text, _ in _FAULTS), *(text for text, _ in _TROUBLES), _ENABLED)
 _IOMMU: tuple[tuple[str, Literal["off", "passthrough", "on"]], ...] = (
     ("iommu=pt", "passthrough"),
     ("_iommu=on", "on"),
@@ -50,9 +67,8 @@ def _starts(line: str) -> bool:
         or "NVRM" in text
         or any(saying in text for saying in _SAYINGS)
         or "NVML library version" in text
-        or "Command line: " in text
+        or ("ommand line: " in text and bool(_COMMAND.search(text)))
         or text.startswith("BOOT_IMAGE=")
-        or "No devices were found" in text
     )
 
 
@@ -77,23 +93,29 @@ def parse(lines: Sequence[Line]) -> Sighting:
     """Lost cards, faults by card, and why the driver does not answer."""
     cards: dict[str, Card] = {}
     software, host, unknown = SoftwareFacts(), HostFacts(), []
+    unread: list[str] = []
     for line in lines:
         text = line.text.replace("’", "'")
         for card in _cards(text):
             slot = card.slot or ""
+            if slot not in cards and len(cards) == MOST_CARDS:
+                unread[:] = [f"line {line.number}: more than {MOST_CARDS} cards with faults"]
+                continue
             cards[slot] = _both(cards[slot], card) if slot in cards else card
         if (told := _software(text)) != SoftwareFacts():
             software = overlay(software, told)
         if (around := _host(text)) != HostFacts():
             host = overlay(host, around)
-        if "No devices were found" in text:
-            unknown.append("nvidia-smi: no devices were found")
+            if around.iommu == "passthrough":  # it says more than "on", wherever it stands
+                host = replace(host, iommu="passthrough")
+        unknown += [words for saying, words in _TROUBLES if saying in text]
     return Sighting(
         "complaints",
         cards=tuple(cards.values()),
         software=software,
         host=host,
         unknown=tuple(unknown),
+        unread=tuple(unread),
     )
 
 
@@ -109,9 +131,10 @@ def _cards(text: str) -> list[Card]:
 
 def _both(first: Card, second: Card) -> Card:
     repeated = set(second.facts.xids) <= set(first.facts.xids)
-    if repeated and first.facts.lost >= second.facts.lost:
+    full = len(first.facts.xids) == _MOST_XIDS
+    if (repeated or full) and first.facts.lost >= second.facts.lost:
         return first
-    xids = tuple(dict.fromkeys((*first.facts.xids, *second.facts.xids)))
+    xids = tuple(dict.fromkeys((*first.facts.xids, *second.facts.xids)))[:_MOST_XIDS]
     facts = replace(first.facts, xids=xids, lost=first.facts.lost or second.facts.lost)
     return replace(overlay(first, second), facts=facts)
 
@@ -133,7 +156,7 @@ def _host(text: str) -> HostFacts:
     match = _COMMAND.search(text)
     line = (match[1] or match[2]).strip()[:2000] if match else None
     if line is None:
-        return HostFacts()
+        return HostFacts(iommu="on" if _ENABLED in text else None)
     host = HostFacts(command_line=line)
     for word, state in _IOMMU:
         if word in line:

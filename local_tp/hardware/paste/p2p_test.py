@@ -13,7 +13,7 @@ from typing import Literal
 
 from local_tp.facts import CardFacts, P2pStatus, PairFacts
 from local_tp.hardware.devices import bus_id
-from local_tp.hardware.paste.sighting import Card, Kind, Pair, Sighting
+from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Pair, Sighting
 from local_tp.hardware.paste.text import Line
 from local_tp.hardware.paste.values import known
 
@@ -63,14 +63,29 @@ def parse(lines: Sequence[Line]) -> Sighting:
         _line(line.text, test)
     numbers = {n for table in test.tables.values() for pair in table for n in pair}
     numbers |= {n for pair in test.reach for n in pair} | set(test.cards)
-    order = sorted(numbers)
+    order = sorted(numbers)[:MOST_CARDS]
+    place = {number: i for i, number in enumerate(order)}
     cards = tuple(_card(number, test) for number in order)
     pairs = [
-        _pair(i, j, a, b, test)
-        for i, a in enumerate(order)
-        for j, b in enumerate(order[i + 1 :], i + 1)
+        _pair(place[a], place[b], a, b, test)
+        for a, b in sorted(_told(test))
+        if a in place and b in place
     ]
-    return Sighting("p2pBandwidthLatencyTest", cards=cards, pairs=tuple(filter(None, pairs)))
+    unread = (
+        f"line {lines[0].number}: only the first {MOST_CARDS} of {len(numbers)} cards were used"
+    )
+    return Sighting(
+        "p2pBandwidthLatencyTest",
+        cards=cards,
+        pairs=tuple(filter(None, pairs)),
+        unread=(unread,) if len(numbers) > MOST_CARDS else (),
+    )
+
+
+def _told(test: _Test) -> set[tuple[int, int]]:
+    """The pairs, lower number first, of which a table says anything."""
+    keys = {*test.reach, *(key for table in test.tables.values() for key in table)}
+    return {(min(key), max(key)) for key in keys if key[0] != key[1]}
 
 
 def _line(text: str, test: _Test) -> None:
@@ -131,21 +146,26 @@ def _pair(i: int, j: int, a: int, b: int, test: _Test) -> Pair | None:
 
     reach = [test.reach[key] for key in ((a, b), (b, a)) if key in test.reach]
     state = None if not reach else all(reach)
-    best = state is not False  # which of the two measurements tells of the pair at its best
     both = _least(told("both-ways", True, a, b), told("both-ways", True, b, a))
     forth, back = told("one-way", True, a, b), told("one-way", True, b, a)
     staged = _least(told("one-way", False, a, b), told("one-way", False, b, a))
     staged_both = _least(told("both-ways", False, a, b), told("both-ways", False, b, a))
-    latency = _most(told("latency", best, a, b), told("latency", best, b, a)) or _most(
-        told("latency", False, a, b), told("latency", False, b, a)
-    )
+    direct = _most(told("latency", True, a, b), told("latency", True, b, a))
+    through = _most(told("latency", False, a, b), told("latency", False, b, a))
+    # Where any peer rate is known, what is measured through memory does not stand in for others.
+    peers = any(rate is not None for rate in (forth, back, both))
+    if not peers:
+        forth, back, both = told("one-way", False, a, b), told("one-way", False, b, a), staged_both
+    latency = None if state is False else direct
+    if latency is None and (state is False or not peers):
+        latency = through
     status: P2pStatus | None = None if state is None else "ok" if state else "not-supported"
     facts = PairFacts(
         read=status,
         write=status,
-        forth=_rate(forth if forth is not None else told("one-way", False, a, b)),
-        back=_rate(back if back is not None else told("one-way", False, b, a)),
-        both=_rate(both if both is not None else staged_both),
+        forth=_rate(forth),
+        back=_rate(back),
+        both=_rate(both),
         staged=_rate(staged),
         staged_both=_rate(staged_both),
     )

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from local_tp.core import Rig
+from local_tp.hardware.paste import environment, kernel_log
 from local_tp.hardware.paste.assemble import assemble
 from local_tp.hardware.paste.sighting import Sighting
-from local_tp.hardware.paste.split import Split, gaps, split
+from local_tp.hardware.paste.split import Block, Split, gaps, split
 from local_tp.hardware.paste.text import LIMIT, Text, read_text
 
+_LINEWISE = (kernel_log.KIND, environment.KIND)
+_MOST_OUTPUTS = 60  # of one machine; each costs time to match with the others
 # Those that tell most surely which card is which come first.
 _TRUST = (
     "nvidia-smi -q -x",
@@ -57,7 +60,11 @@ def read_pasted(texts: Sequence[tuple[str, bytes]]) -> Pasted:
         left = max(0, left - len(data))
         prefix = f"{name}: " if name else ""
         parts = split(text.lines)
-        told = [*parts.sightings, *(block.kind.parse(block.lines) for block in parts.blocks)]
+        room = max(0, _MOST_OUTPUTS - len(sightings))
+        blocks = sorted(_joined(parts.blocks), key=lambda block: _trust(block.kind.name))
+        told = [*parts.sightings, *(block.kind.parse(block.lines) for block in blocks[:room])]
+        if len(blocks) > room:
+            unread.append(f"{prefix}more than {_MOST_OUTPUTS} outputs: not all of them were used")
         sightings += told
         words += [line.text for line in parts.rest]
         unread += [prefix + word for word in _unread(text, parts, told)]
@@ -66,15 +73,29 @@ def read_pasted(texts: Sequence[tuple[str, bytes]]) -> Pasted:
         others = [told.source for told in sightings if not told.rig]
         unread += [f"{source}: not used beside a report of local-tp" for source in others]
         return Pasted(whole, tuple(unread))
-    ordered = sorted(sightings, key=lambda told: _TRUST.index(told.source))
+    ordered = sorted(sightings, key=lambda told: _trust(told.source))
     rig, more = assemble(ordered, "\n".join(words[:200]))
     return Pasted(rig, (*unread, *more))
+
+
+def _joined(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks, with those as one whose lines tell the same wherever they stand."""
+    joined = [block for block in blocks if block.kind not in _LINEWISE]
+    for kind in _LINEWISE:
+        lines = [line for block in blocks if block.kind == kind for line in block.lines]
+        if lines:
+            joined.append(Block(kind, tuple(lines)))
+    return joined
+
+
+def _trust(source: str) -> int:
+    return _TRUST.index(source) if source in _TRUST else len(_TRUST)
 
 
 def _unread(text: Text, parts: Split, told: Sequence[Sighting]) -> list[str]:
     unread = [word for sighting in told for word in sighting.unread]
     unread += gaps(parts.rest)
-    if not told:
+    if not (told or parts.blocks):
         unread.append(
             "nothing in it was understood: paste the output of nvidia-smi, nvidia-smi topo -m, "
             "lspci -vv or rocm-smi"

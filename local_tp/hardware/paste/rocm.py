@@ -53,7 +53,7 @@ def _continues(line: str) -> bool:
         or (_MATRIX.match(line) and "NV" not in line)
         or _JSON_VALUE.match(line)
         or line.strip() in ("}", "},", "{")
-        or line.startswith(("WARNING", "driver:", "Driver"))
+        or (line.startswith(("WARNING", "driver:", "Driver")) and "not initialized" not in line)
     )
 
 

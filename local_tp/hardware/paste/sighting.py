@@ -14,6 +14,7 @@ from local_tp.core import LinkKind, Pcie, Rig
 from local_tp.facts import CardFacts, Collective, HostFacts, PairFacts, SoftwareFacts
 from local_tp.hardware.paste.text import Line
 
+MOST_CARDS = 64  # no PC has more; a text that says so is damaged or meant to hurt
 Order = Literal["driver", "cuda"]
 T = TypeVar("T")
 

@@ -7,16 +7,16 @@ front; without either, only what can be nothing else is taken, and that is said.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from local_tp.facts import CardFacts, SoftwareFacts
 from local_tp.hardware.devices import bus_id
 from local_tp.hardware.paste import smi_fields
 from local_tp.hardware.paste.kernel_log import lost_card
-from local_tp.hardware.paste.sighting import Card, Kind, Sighting, overlay
+from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Sighting, overlay
 from local_tp.hardware.paste.text import Line
-from local_tp.hardware.paste.values import size
+from local_tp.hardware.paste.values import gone, size
 
 _COMMAND = re.compile(r"--query-gpu[= ]\s*[\"']?([\w.,]{1,20000})")
 _FIELDS = frozenset(
@@ -26,12 +26,14 @@ _FIELDS = frozenset(
         "temperature.gpu", "power.draw", "power.limit", "compute_cap", "utilization.gpu",
         "utilization.memory", "pcie.link.gen.current", "pcie.link.width.current", "fan.speed",
         "pcie.link.gen.max", "pcie.link.width.max", "clocks.sm", "vbios_version",
+        "clocks_event_reasons.active", "clocks_throttle_reasons.active",
     }
 )  # fmt: skip
 _ROW = re.compile(
     r"\s*(?:\d{1,3},\s*)?[^,|:<>{}]{0,30}"
     r"\b(?:GeForce|RTX|GTX|Quadro|Tesla|TITAN|NVIDIA [A-Z]{1,2}\d{1,4}\w*)\b[^,|]{0,60},"
 )
+_MOST_COLUMNS = 400  # the driver knows about 200
 _HANDLE = "Unable to determine the device handle"
 
 
@@ -71,13 +73,16 @@ def parse(lines: Sequence[Line]) -> Sighting:
         elif _header(line.text):
             names = [smi_fields.key(name) for name in line.text.split(",")]
         else:
-            cells = [cell.strip().strip('"') for cell in line.text.split(",")]
+            if len(cards) == MOST_CARDS:
+                unread.append(f"line {line.number}: more than {MOST_CARDS} cards: read no further")
+                break
+            cells = [cell.strip().strip('"') for cell in line.text.split(",", _MOST_COLUMNS)]
             if names:
                 if len(cells) < len(names):
                     unread.append(f"line {line.number}: {len(cells)} of {len(names)} columns")
                 values = dict(zip(names, cells, strict=False))
                 software = overlay(software, smi_fields.software(values))
-                cards.append(smi_fields.card(values))
+                cards.append(_card(values))
             else:
                 card, rest = _guess(cells)
                 cards += [card] if card else []
@@ -90,9 +95,19 @@ def parse(lines: Sequence[Line]) -> Sighting:
     )
 
 
+def _card(values: Mapping[str, str]) -> Card:
+    """A card from named cells. What of power and fans cannot be read is no sign of a lost card."""
+    card = smi_fields.card(values)
+    lost = any(
+        gone(cell) for name, cell in values.items() if not name.startswith(("power.", "fan."))
+    )
+    return replace(card, facts=replace(card.facts, lost=True)) if lost else card
+
+
 def _guess(cells: Sequence[str]) -> tuple[Card | None, list[str]]:
     """A card from cells whose columns have no name, and the cells that stay in the dark."""
     card, rest, memory = Card(facts=CardFacts(vendor="nvidia")), [], []
+    lost = any(map(gone, cells))
     for place, cell in enumerate(cells):
         if place == 0 and cell.isdecimal() and len(cell) < 4:
             card = replace(card, number=int(cell))
@@ -102,11 +117,14 @@ def _guess(cells: Sequence[str]) -> tuple[Card | None, list[str]]:
             card = replace(card, name=cell)
         elif cell.endswith("MiB"):
             memory.append(size(cell) or 0)
-        else:
+        elif not gone(cell):
             rest.append(cell)
     if memory:  # a card's total is the largest of its memory figures
         card = replace(card, total=max(memory))
-    return (card if card.name or card.slot else None), rest
+    if lost:
+        card = replace(card, facts=replace(card.facts, lost=True))
+    known = card.name or card.slot or (lost and card.number is not None)
+    return (card if known else None), rest
 
 
 KIND = Kind("nvidia-smi --query-gpu", _starts, _continues, parse)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from local_tp.facts import HostFacts, Process
 from local_tp.hardware.paste import smi_fields
-from local_tp.hardware.paste.sighting import Card, Kind, Sighting, overlay
+from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Sighting, overlay
 from local_tp.hardware.paste.text import Line
 from local_tp.hardware.paste.values import program, size, whole
 
@@ -49,7 +49,11 @@ def parse(lines: Sequence[Line]) -> Sighting:
     """Every card of the log, and the driver's versions."""
     outside: dict[str, str] = {}
     gpus: list[_Gpu] = []
+    unread: tuple[str, ...] = ()
     for path, name, value in _entries(lines):
+        if name == "" and len(gpus) == MOST_CARDS:
+            unread = (f"more than {MOST_CARDS} cards: read no further",)
+            break
         if name == "":
             gpus.append(_Gpu(slot=value))
         elif not gpus:
@@ -75,6 +79,7 @@ def parse(lines: Sequence[Line]) -> Sighting:
         ),
         software=smi_fields.software(outside),
         host=host,
+        unread=unread,
     )
 
 

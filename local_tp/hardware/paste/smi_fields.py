@@ -13,6 +13,7 @@ from types import MappingProxyType
 from local_tp.core import Pcie
 from local_tp.facts import CardFacts, DriverModel, HostFacts, PcieReading, SoftwareFacts
 from local_tp.hardware.devices import bus_id
+from local_tp.hardware.live.nvidia_words import clock_reasons
 from local_tp.hardware.paste.sighting import Card
 from local_tp.hardware.paste.values import answer, capability, known, number, size, whole
 
@@ -33,6 +34,7 @@ _REASONS: Mapping[str, str] = MappingProxyType(
     }
 )
 _REASON_PREFIX = re.compile(r"(?:clocks_)?(?:event|throttle)_reasons?_?\.?")
+_MASK = re.compile(r"0x([0-9a-fA-F]{1,16})")
 _ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper")
 _UNCORRECTED = ("uncorrectable", "double_bit")
 _DRIVER_MODELS: Mapping[str, DriverModel] = MappingProxyType(
@@ -231,7 +233,9 @@ def _reasons(values: Values) -> tuple[str, ...]:
         section, _, entry = name.rpartition(".")
         if "reasons" not in section or "counters" in section or "supported" in entry:
             continue
-        if answer(text):
+        if entry == "active" and (bits := _MASK.fullmatch(text.strip())):
+            active += [word for word in clock_reasons(int(bits[1], 16)) if word not in active]
+        elif answer(text):
             word = _REASONS.get(_REASON_PREFIX.sub("", entry))
             if word and word not in active:
                 active.append(word)

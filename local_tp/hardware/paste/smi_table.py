@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from local_tp.core import Pcie
 from local_tp.facts import CardFacts, DriverModel, Process, SoftwareFacts
 from local_tp.hardware.devices import bus_id
-from local_tp.hardware.paste.sighting import Card, Kind, Sighting
+from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Sighting
 from local_tp.hardware.paste.text import Line
 from local_tp.hardware.paste.values import answer, known, number, program, size, whole
 
@@ -56,6 +56,7 @@ class _Reading:
 def parse(lines: Sequence[Line]) -> Sighting:
     """The cards, their processes and the driver's versions."""
     reading = _Reading([], {})
+    unread: tuple[str, ...] = ()
     for line in lines[:_MOST_ROWS]:
         text = line.text.strip()
         if match := _DRIVER.search(text):
@@ -64,6 +65,10 @@ def parse(lines: Sequence[Line]) -> Sighting:
             reading.cuda = reading.cuda or match[1].strip(".")
         if text.startswith("|"):
             _row(text.strip("|"), reading)
+            if len(reading.cards) > MOST_CARDS:
+                reading.cards.pop()
+                unread = (f"line {line.number}: more than {MOST_CARDS} cards: read no further",)
+                break
         elif text.startswith("+"):
             reading.row = 99
     cards = tuple(
@@ -74,7 +79,7 @@ def parse(lines: Sequence[Line]) -> Sighting:
         for card in reading.cards
     )
     software = SoftwareFacts(driver=reading.driver, cuda_driver=reading.cuda)
-    return Sighting("nvidia-smi", cards=cards, software=software)
+    return Sighting("nvidia-smi", cards=cards, software=software, unread=unread)
 
 
 def _row(text: str, reading: _Reading) -> None:

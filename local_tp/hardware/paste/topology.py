@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from local_tp.facts import CardFacts, P2pStatus, PairFacts, Path
-from local_tp.hardware.paste.sighting import Card, Kind, Pairs, Sighting
+from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Pairs, Sighting
 from local_tp.hardware.paste.text import Line
 
 _COMMAND = re.compile(r"topo\s+(?:-m\b|--matrix\b|-p2p\b|--p2p_capabilities\b)")
@@ -70,6 +70,16 @@ class _Matrix:
     pairs: Pairs = field(default_factory=Pairs)
     numbers: dict[int, int | None] = field(default_factory=dict)  # card -> its NUMA node
     strange: list[str] = field(default_factory=list)
+    more: bool = False  # than cards that any machine has
+
+    def knows(self, number: int) -> bool:
+        """Whether this card is one of those that are counted, which it becomes while few are."""
+        if number not in self.numbers:
+            if len(self.numbers) == MOST_CARDS:
+                self.more = True
+                return False
+            self.numbers[number] = None
+        return True
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
@@ -77,7 +87,10 @@ def parse(lines: Sequence[Line]) -> Sighting:
     matrix = _Matrix()
     for line in lines[:_MOST_ROWS]:
         for text in _rows(line.text):
-            _row(text, line.number, matrix)
+            _row(text, matrix)
+    if matrix.more:
+        say = f"line {lines[0].number}: more than {MOST_CARDS} cards: the others were left out"
+        matrix.strange.append(say)
     order = sorted(matrix.numbers)
     place = {number: i for i, number in enumerate(order)}
     pairs = Pairs()
@@ -107,7 +120,7 @@ def _rows(text: str) -> list[str]:
     return [" ".join(row) for row in rows]
 
 
-def _row(text: str, number: int, matrix: _Matrix) -> None:
+def _row(text: str, matrix: _Matrix) -> None:
     if _COMMAND.search(text):
         match = _P2P.search(text)
         matrix.flags, matrix.columns = (match[1] if match else "r" if "p2p" in text else ""), []
@@ -120,18 +133,15 @@ def _row(text: str, number: int, matrix: _Matrix) -> None:
         matrix.columns = labels
         return
     source = _GPU.match(words[0])
-    if not source:
+    if not source or not matrix.knows(a := int(source[1])):
         return
-    a = int(source[1])
     columns = matrix.columns or [f"GPU{i}" for i in range(len(words) - 1)]
     cells = words[1:]
-    matrix.numbers.setdefault(a, None)
     for label, word in zip(columns, cells, strict=False):
         target = _GPU.match(label)
         if not _cell(word):
             break
-        if target:
-            matrix.numbers.setdefault(int(target[1]), None)
+        if target and matrix.knows(int(target[1])):
             _say(matrix, a, int(target[1]), word)
     rest = cells[len(columns) :]
     if len(rest) >= 2 and rest[1].isdecimal() and len(rest[1]) < 4:

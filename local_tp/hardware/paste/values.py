@@ -15,6 +15,7 @@ _ABSENT = re.compile(
     r"|deprecated|could not collect|-|)\s*\]?\s*",
     re.IGNORECASE,
 )
+_GONE = re.compile(r"\s*\[?\s*(?:gpu is lost|unknown error)\s*\]?\s*", re.IGNORECASE)
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _YES = frozenset({"yes", "on", "enabled", "active", "true", "supported"})
 _NO = frozenset({"no", "off", "disabled", "not active", "inactive", "false"})
@@ -25,6 +26,11 @@ def known(text: str | None) -> str | None:
     if text is None or len(text) > 500 or _ABSENT.fullmatch(text):
         return None
     return text.strip()
+
+
+def gone(text: str) -> bool:
+    """Whether this stands in a value's place because the driver no longer reaches the card."""
+    return bool(_GONE.fullmatch(text[:40]))
 
 
 def number(text: str | None) -> float | None:

@@ -37,14 +37,46 @@ UUID = re.compile(
 )
 REMOVED: tuple[tuple[re.Pattern[str], str], ...] = (
     (
-        re.compile(r"(?i)\b(serial(?: ?number)?(?:\s*[:=]\s*|\s+(?=[\w-]*\d)))[\w-]+"),
+        re.compile(
+            r"(?i)(?<![a-z])((?:serial|s/n)(?:[ _-]?(?:number|no\.?|num))?"
+            r"(?:[\"']?\s*[:=>]\s*[\"']?|\s+(?=[\w-]*\d)))[\w-]+"
+        ),
         r"\1(removed)",
     ),
+    (re.compile(r"(?i)(?<![a-z])(unique[ _-]?id[\"']?\s*[:=]\s*[\"']?)\w+"), r"\1(removed)"),
+    (
+        re.compile(r"(?i)(?<![a-z])((?:token|secret|password|api_?key)\s*[:=]\s*)\S+"),
+        r"\1(removed)",
+    ),
+    (re.compile(r"\bhf_[A-Za-z0-9]{6,}"), "(removed)"),
     (re.compile(r"(?i)(/(?:home|Users)/)[^/\s:\"']+"), r"\1(removed)"),
-    (re.compile(r"(?i)(\\Users\\)(?:[^\\:\"']+(?=\\)|[^\\\s:\"']+)"), r"\1(removed)"),
-    (re.compile(r"[\w.+-]+@[A-Za-z][\w.-]*"), "(removed)"),
+    (re.compile(r"(?i)(\\{1,4}Users\\{1,4})(?:[^\\:\"']+(?=\\)|[^\\\s:\"']+)"), r"\1(removed)"),
+    (re.compile(r"[\w.+-]+@(?:[A-Za-z][\w.-]*|\d{1,3}(?:\.\d{1,3}){3})"), "(removed)"),
     (re.compile(r"(?i)\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"), "(removed)"),
-    (re.compile(r"(?i)(\bhost ?name\s*[:=]\s*)\S+"), r"\1(removed)"),
+    (
+        re.compile(r"(?i)(?<![a-z])((?:host|node|computer)[ _]?name\s*[:=]\s*)\S+"),
+        r"\1(removed)",
+    ),
+    (re.compile(r"(?i)(?<![a-z])((?:user(?:[ _]?name)?|logname)\s*[:=]\s*)\S+"), r"\1(removed)"),
+    # The host in a line of the system log, of NCCL's log and of uname.
+    (
+        re.compile(r"([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )\S+(?= [\w.-]+(?:\[\d+\])?:)"),
+        r"\1(removed)",
+    ),
+    (
+        re.compile(r"(\dT\d\d:\d\d:\d\d\S{0,16} )\S+(?= [\w.-]+(?:\[\d+\])?:)"),
+        r"\1(removed)",
+    ),
+    (re.compile(r"(?<![\w.-])[\w.-]{1,64}(?=:\d+:\d+ \[\d+\] NCCL )"), "(removed)"),
+    (re.compile(r"(\bLinux )[A-Za-z][\w.-]*(?= \d+\.\d+\.\d+[\w.]*-)"), r"\1(removed)"),
+)
+
+# A line that nobody understood may say anything: of its text, only the name of a tool is told.
+QUOTED = re.compile(r"(\blines? \d+(?: to \d+)?: (?:not understood|columns without a header)): ")
+TOOLS = frozenset(
+    {"amd-smi", "collect_env", "dmesg", "free", "journalctl", "lscpu", "lspci", "lsmod", "nccl"}
+    | {"nvcc", "nvidia-smi", "nvtop", "pip", "python", "python3", "rocm-smi", "rocminfo", "torch"}
+    | {"uname", "vulkaninfo", "xpu-smi"}
 )
 
 T = TypeVar("T")
@@ -104,8 +136,9 @@ def own_names() -> tuple[str, ...]:
 def scrub(report: Report, names: Collection[str] = ()) -> Report:
     """The report without UUIDs, serial numbers, host and user names, and paths of programs.
 
-    `names` are further words to remove. A UUID in a sentence or an id becomes `uuid-1`, the same
-    one everywhere, so that the report still says what belongs together.
+    Of a line that was not understood, its number is told and not its text. `names` are further
+    words to remove. A UUID in a sentence or an id becomes `uuid-1`, the same one everywhere, so
+    that the report still says what belongs together.
     """
     numbered: dict[str, str] = {}
 
@@ -125,8 +158,22 @@ def scrub(report: Report, names: Collection[str] = ()) -> Report:
         return named.sub("(removed)", anonymous(text)) if named else anonymous(text)
 
     devices = tuple(dataclasses.replace(device, uuid=None) for device in report.rig.devices)
-    bare = dataclasses.replace(report, rig=dataclasses.replace(report.rig, devices=devices))
+    bare = dataclasses.replace(
+        report,
+        rig=dataclasses.replace(report.rig, devices=devices),
+        unread=tuple(map(_unquoted, report.unread)),
+    )
     return _rewritten(bare, anonymous, nameless)
+
+
+def _unquoted(unread: str) -> str:
+    """What was not understood, without the text that it quotes."""
+    match = QUOTED.search(unread)
+    if not match:
+        return unread
+    first = unread[match.end() :].lstrip("'\"").partition(" ")[0].rstrip("'\":")
+    said = unread[: match.end(1)]
+    return f"{said}: {first} …" if first in TOOLS else said
 
 
 def _rewritten(value: T, plain: Callable[[str], str], prose: Callable[[str], str]) -> T:

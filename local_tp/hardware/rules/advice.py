@@ -11,11 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from local_tp.core import Device, Rig
-from local_tp.facts import Finding, Severity
+from local_tp.facts import Finding, P2pStatus, Severity
 from local_tp.hardware.catalog import Gpu, find
 
 MIB = 1024**2
 GIB = 1024**3
+# What a driver says against peer-to-peer of a pair; "unknown" is no word against it.
+REFUSED: frozenset[P2pStatus] = frozenset(
+    {"chipset", "gpu", "topology", "disabled", "not-supported"}
+)
 # GeForce numbers end in 50 to 90; workstation cards (RTX 4000, RTX 6000 Ada) in 00.
 _CONSUMER = re.compile(r"geforce|\b[rg]tx ?\d{1,2}[5-9]0\b", re.IGNORECASE)
 _MAKER = re.compile(r"^(NVIDIA|AMD|Intel(\(R\))?) (?!card$)")

@@ -29,6 +29,13 @@ NEEDS: tuple[tuple[str, tuple[int, int]], ...] = (
     ("fp8", (8, 9)),
     ("fp4", (10, 0)),
 )
+# What to run by the first of these that the weakest card lacks.
+FORMATS: tuple[tuple[str, str], ...] = (
+    ("bf16", "GGUF with float16"),
+    ("fp8", "GGUF or 4-bit integers, no fp8"),
+    ("fp4", "GGUF, 4-bit integers or fp8, no fp4"),
+)
+ANY_FORMAT = "all of them have the same ones"
 EXTERNAL_GENERATION, EXTERNAL_WIDTH = 3, 4  # what Thunderbolt 3 and 4 tunnel at best
 
 MIXED = Advice(
@@ -59,7 +66,8 @@ MIG = Advice(
     "mig-on",
     "warning",
     "{card} is cut into slices (MIG is on)",
-    "a model sees one slice's memory and processors, and slices cannot talk to each other",
+    "local_tp does not use slices and leaves the card out of plans; elsewhere a model sees one "
+    "slice's memory and processors, and slices cannot talk to each other",
     "`sudo nvidia-smi -i BUS_ID -mig 0` and a reset give the whole card back, if nobody else uses "
     "the slices",
 )
@@ -81,8 +89,7 @@ INTEGRATED = Advice(
     "integrated-gpu",
     "info",
     "{card} is the processor's own graphics and borrows the PC's memory",
-    "its {total} are no memory of their own: counted as graphics memory a plan would be too large, "
-    "and slow",
+    "{memory} no memory of its own: counted as graphics memory a plan would be too large, and slow",
     "nothing to do: local_tp leaves it out of plans; plug the monitor in there to free the other "
     "card's memory",
 )
@@ -143,8 +150,14 @@ def mixed_architectures(rig: Rig) -> Iterator[Finding]:
         capabilities=", ".join("{}.{}".format(*c) for c in sorted(set(known.values()))),
         weakest=label(weakest),
         lacking=", ".join(lacking) or "no number format, only newer kernels",
-        advice="GGUF with float16" if "bf16" in lacking else "GGUF or 4-bit integers, no fp8",
+        advice=_advice(least),
     )
+
+
+def _advice(least: tuple[int, int]) -> str:
+    """Which formats a card of this compute capability computes, and so every newer one."""
+    lacking = [name for name, needed in NEEDS if least < needed]
+    return next((words for name, words in FORMATS if name in lacking), ANY_FORMAT)
 
 
 def mixed_radeons(rig: Rig) -> Iterator[Finding]:
@@ -195,7 +208,8 @@ def integrated(rig: Rig) -> Iterator[Finding]:
     """Graphics of the processor listed beside a card."""
     for card in answering(rig):
         if card.facts.integrated and discrete(rig):
-            yield INTEGRATED.finding([card], card=label(card), total=gib(card.total))
+            memory = f"its {gib(card.total)} are" if card.total else "what it shows is"
+            yield INTEGRATED.finding([card], card=label(card), memory=memory)
 
 
 def compute_mode(rig: Rig) -> Iterator[Finding]:

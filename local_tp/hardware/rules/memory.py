@@ -6,7 +6,8 @@ a finding where an amount was read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from local_tp.core import Device, Rig
 from local_tp.facts import Finding, Process
@@ -33,8 +34,8 @@ PROGRAM_FROM = 256 * MIB
 UNNAMED_FROM = 512 * MIB
 HEAVY_SHARE = 0.25
 WSL_HIDDEN = 1.3 * GIB  # measured as 1.31 GiB on one card
-ECC_SHARE = 1 / 16  # of GDDR6; GDDR7 and HBM keep the code beside the data
-ECC_COSTLY = frozenset({(7, 5), (8, 6), (8, 9)})
+ECC_SHARE = 1 / 16  # of GDDR5 and GDDR6; GDDR7 and HBM keep the code beside the data
+ECC_COSTLY = frozenset({(6, 1), (7, 5), (8, 6), (8, 9)})
 ECC_VISIBLE = 0.03
 DESKTOP = frozenset(
     {
@@ -100,8 +101,9 @@ def resizable_bar(rig: Rig) -> Iterator[Finding]:
     """A 256 MiB window on a card that could show all. A guest sees one whatever the host has."""
     cards = discrete(rig)
     for card in cards:
-        window = card.facts.bar1_total
-        if window is None or window > SMALL_WINDOW or card.total <= 4 * window or is_guest(rig):
+        window, row = card.facts.bar1_total, sold_as(card)
+        total = card.total or (row and row.memory) or 0
+        if window is None or window > SMALL_WINDOW or total <= 4 * window or is_guest(rig):
             continue
         version = capability(card)
         resizable = card.kind == "rocm" or (version is not None and version >= RESIZABLE_FROM)
@@ -110,7 +112,7 @@ def resizable_bar(rig: Rig) -> Iterator[Finding]:
                 [card],
                 "warning" if len(cards) > 1 else "info",
                 card=label(card),
-                total=gib(card.total),
+                total=gib(total),
                 window=gib(window),
             )
 
@@ -118,7 +120,7 @@ def resizable_bar(rig: Rig) -> Iterator[Finding]:
 def display(rig: Rig) -> Iterator[Finding]:
     """The desktop's share. Server cards claim a display too; without memory in use it is none."""
     for card in discrete(rig):
-        named = {p.name: p.used or 0 for p in card.facts.processes if _is_desktop(p.name)}
+        named = _held(p for p in card.facts.processes if _is_desktop(p.name))
         others = sum(p.used or 0 for p in card.facts.processes if _is_program(p))
         held = max(sum(named.values()), (card.facts.used or 0) - others)
         if card.display is not True or held < DESKTOP_FROM:
@@ -137,11 +139,7 @@ def programs(rig: Rig) -> Iterator[Finding]:
     for card in answering(rig):
         if card.facts.integrated:
             continue
-        named = {
-            process.name: process.used
-            for process in card.facts.processes
-            if process.used and _is_program(process)
-        }
+        named = _held(p for p in card.facts.processes if _is_program(p))
         taken = sum(named.values())
         who = ", ".join(f"{name or 'a program'} ({gib(used)})" for name, used in named.items())
         if not named:
@@ -188,6 +186,14 @@ def ecc_takes_memory(rig: Rig) -> Iterator[Finding]:
         lost = sold - card.total
         if lost >= ECC_VISIBLE * card.total:
             yield ECC.finding([card], card=label(card), total=gib(card.total), lost=gib(lost))
+
+
+def _held(processes: Iterable[Process]) -> Counter[str | None]:
+    """Bytes by program name: several processes of one name count together."""
+    held: Counter[str | None] = Counter()
+    for process in processes:
+        held[process.name] += process.used or 0
+    return held
 
 
 def _is_desktop(name: str | None) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from local_tp.core import Device, Rig
+from local_tp.core import Device, Link, Rig
 from local_tp.facts import Finding
 from local_tp.hardware.rules.advice import (
+    REFUSED,
     Advice,
     is_guest,
     label,
@@ -66,7 +67,7 @@ def down(rig: Rig) -> Iterator[Finding]:
 def absent(rig: Rig) -> Iterator[Finding]:
     """Like cards that a bridge could join, known to have none.
 
-    Either every port says so or the topology does. Cards already joined in pairs are left alone.
+    Either every port says so or the driver does, pair by pair. Cards already joined are left alone.
     """
     joined = {end for k in rig.links if k.kind == "nvlink" or k.facts.nvlinks for end in (k.a, k.b)}
     alike: dict[str, list[Device]] = defaultdict(list)
@@ -91,5 +92,16 @@ def _has_no_nvlink(card: Device, rig: Rig) -> bool:
     ports = card.facts.nvlinks
     if ports:
         return all(port.up is False and port.peer is None for port in ports)
-    paths = [k.facts.path for k in rig.links if card.id in (k.a, k.b)]
-    return bool(paths) and all(path not in (None, "nvlink", "self") for path in paths)
+    like = {other.id for other in nvidia(rig) if model_name(other) == model_name(card)}
+    pairs = [k for k in rig.links if card.id in (k.a, k.b) and {k.a, k.b} <= like and k.a != k.b]
+    return bool(pairs) and all(_is_without(k) for k in pairs)
+
+
+def _is_without(link: Link) -> bool:
+    """Whether the driver counted no NVLink, or refuses the peer access that one would give.
+
+    The way over PCI Express alone says nothing: the bus lists it the same with a bridge fitted.
+    """
+    facts = link.facts
+    refused = facts.read in REFUSED or facts.write in REFUSED
+    return facts.path not in (None, "nvlink", "self") and (facts.nvlinks == 0 or refused)

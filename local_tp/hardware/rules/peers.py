@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from local_tp.core import Device, Link, Rig
 from local_tp.facts import Finding, P2pStatus, Severity, Verdict
 from local_tp.hardware.rules.advice import (
+    REFUSED,
     Advice,
     discrete,
     duration,
@@ -24,7 +25,6 @@ from local_tp.hardware.rules.link_costs import token_wait
 
 STAGED_LATENCY = 15e-6  # a message through host memory, against one between peers
 PEER_LATENCY = 1.5e-6
-OFF: frozenset[P2pStatus] = frozenset({"chipset", "gpu", "topology", "disabled", "not-supported"})
 SAID: dict[P2pStatus | None, str] = {
     "chipset": "chipset not supported (CNS)",
     "gpu": "GPU not supported (GNS)",
@@ -37,7 +37,7 @@ P2P_OFF = Advice(
     "p2p-off",
     "info",
     "{pairs} between {cards}: the driver says {said}; reason: {why}",
-    "copies go through the PC's memory: a message takes about {staged} instead of {peer}, which "
+    "copies go through the PC's memory: a message takes {staged} instead of about {peer}, which "
     "adds up to {wait} to each token that a 64-layer model decodes with a tensor split; a layer "
     "split loses nothing",
     "{remedy}",
@@ -175,6 +175,8 @@ def off(rig: Rig) -> Iterator[Finding]:
             groups[_reason(link, rig)].append(link)
     for reason, links in groups.items():
         severity, why, remedy = REASONS[reason]
+        latency = max((k.latency for k in links if k.latency), default=None)
+        staged = duration(latency or STAGED_LATENCY)
         said = sorted({SAID.get(_status(link), "no peer access") for link in links})
         yield P2P_OFF.finding(
             _ends(links, rig),
@@ -184,9 +186,9 @@ def off(rig: Rig) -> Iterator[Finding]:
             pairs=_count(links),
             cards=listed(_ends(links, rig)),
             said=" and ".join(said),
-            staged=duration(STAGED_LATENCY),
+            staged=f"{staged} (as measured)" if latency else f"about {staged}",
             peer=duration(PEER_LATENCY),
-            wait=duration(token_wait(STAGED_LATENCY)),
+            wait=duration(token_wait(latency or STAGED_LATENCY)),
         )
 
 
@@ -270,7 +272,7 @@ def _pairs(rig: Rig) -> list[Link]:
 
 def _status(link: Link) -> P2pStatus | None:
     """What the driver says against a pair; its word on reading where both are refused."""
-    return next((s for s in (link.facts.read, link.facts.write) if s in OFF), None)
+    return next((s for s in (link.facts.read, link.facts.write) if s in REFUSED), None)
 
 
 def _is_off(link: Link) -> bool:

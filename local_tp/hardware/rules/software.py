@@ -1,13 +1,13 @@
 """Rules on versions: the driver, torch, and the cards that torch was built for.
 
 Knows nothing of how versions were found. Where torch is not known only a driver too old for
-every torch of today is a finding.
+every torch of today is a finding; where its list of architectures is not, its CUDA stands for it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from local_tp.core import Device, Rig
 from local_tp.facts import Finding
@@ -18,6 +18,14 @@ OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 OLDEST_ANY = OLDEST_DRIVER[12]
 # CUDA 13 compiles for nothing older, and driver 580 is the last for cards before it.
 CUDA_13_FROM = (7, 5)
+# What torch's own wheels are built for, from each CUDA on. Where releases differ it is the most
+# that any had, so that a card is never called unsupported on a guess. Neither older CUDAs nor
+# cards before 5.0 are judged: the driver that such a card needs is too old for these anyway.
+WHEELS: tuple[tuple[tuple[int, int], tuple[str, ...]], ...] = (
+    ((11, 0), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
+    ((12, 8), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
+    ((13, 0), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120")),
+)
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 DRIVER_OLD = Advice(
@@ -42,6 +50,15 @@ NO_KERNELS = Advice(
     "work on the card ends with 'no kernel image is available'",
     "install a torch whose build names {wanted}: newer cards need a newer CUDA build, old ones an "
     "older torch",
+)
+WHEEL_LACKS = Advice(
+    "torch-lacks-architecture",
+    "error",
+    "{cards}: torch {torch} is built with CUDA {cuda}, whose builds hold {least} to {most}; the "
+    "card is {wanted}",
+    "work on the card ends with 'no kernel image is available'",
+    "install a torch for this card, which needs {needed}: `pip install torch --index-url "
+    "https://download.pytorch.org/whl/{index}`",
 )
 OLD_CARD = Advice(
     "card-before-cuda-13",
@@ -85,19 +102,15 @@ def driver_age(rig: Rig) -> Iterator[Finding]:
 def no_kernels(rig: Rig) -> Iterator[Finding]:
     """Cards that the installed torch has no machine code for."""
     built = rig.software.torch_architectures
-    missing: dict[str, list[Device]] = {}
-    for card in nvidia(rig):
-        version = capability(card)
-        names = [name for name in built if _ARCHITECTURE.fullmatch(name)]
-        if names and version and not any(_runs(name, version) for name in names):
-            missing.setdefault("sm_{}{}".format(*version), []).append(card)
-    for wanted, cards in missing.items():
+    if not built:
+        yield from _wheel_lacks(rig)
+    for version, cards in _unserved(rig, built).items():
         yield NO_KERNELS.finding(
             cards,
             cards=listed(cards),
             torch=rig.software.torch or "as installed",
             built=", ".join(built),
-            wanted=wanted,
+            wanted=_machine_code(version),
         )
     gfx = [name.partition(":")[0] for name in built if name.startswith("gfx")]
     for card in rig.devices:
@@ -116,9 +129,11 @@ def no_kernels(rig: Rig) -> Iterator[Finding]:
 
 def old_card(rig: Rig) -> Iterator[Finding]:
     """Cards that the CUDA of today left behind. Where torch's build is known it decides."""
+    if rig.software.torch_architectures or _wheel(rig):
+        return
     for card in nvidia(rig):
         version = capability(card)
-        if version and version < CUDA_13_FROM and not rig.software.torch_architectures:
+        if version and version < CUDA_13_FROM:
             text = "{}.{}".format(*version)
             yield OLD_CARD.finding([card], cards=label(card), version=text)
 
@@ -128,6 +143,56 @@ def cpu_only(rig: Rig) -> Iterator[Finding]:
     torch, cards = rig.software.torch or "", nvidia(rig)
     if cards and torch.endswith("+cpu"):
         yield CPU_ONLY.finding(cards, torch=torch, cards=listed(cards))
+
+
+def _wheel_lacks(rig: Rig) -> Iterator[Finding]:
+    """Cards outside what torch's own builds with this CUDA hold."""
+    wheel = _wheel(rig)
+    for version, cards in _unserved(rig, wheel).items():
+        fitting = [cuda for cuda, names in WHEELS if any(_runs(name, version) for name in names)]
+        if not fitting:
+            continue
+        newer = fitting[0] > _cuda(rig)
+        yield WHEEL_LACKS.finding(
+            cards,
+            cards=listed(cards),
+            torch=rig.software.torch or "as installed",
+            cuda=rig.software.torch_cuda,
+            least=wheel[0],
+            most=wheel[-1],
+            wanted=_machine_code(version),
+            needed="cu{}{} or newer".format(*fitting[0]) if newer else "a build before cu130",
+            index="cu{}{}".format(*fitting[0]) if newer else "cu126",
+        )
+
+
+def _unserved(rig: Rig, built: Sequence[str]) -> dict[tuple[int, int], list[Device]]:
+    """NVIDIA cards that none of the builds run on, by compute capability."""
+    names = [name for name in built if _ARCHITECTURE.fullmatch(name)]
+    missing: dict[tuple[int, int], list[Device]] = {}
+    for card in nvidia(rig):
+        version = capability(card)
+        if names and version and not any(_runs(name, version) for name in names):
+            missing.setdefault(version, []).append(card)
+    return missing
+
+
+def _wheel(rig: Rig) -> tuple[str, ...]:
+    """What torch's own builds with the installed CUDA hold; empty where that is not known."""
+    cuda = _cuda(rig)
+    return next((names for since, names in reversed(WHEELS) if cuda >= since), ())
+
+
+def _cuda(rig: Rig) -> tuple[int, int]:
+    """The CUDA that torch was built with, (0, 0) where it is not known or is ROCm's version."""
+    match = re.match(r"(\d+)\.(\d+)", rig.software.torch_cuda or "")
+    if match is None or "rocm" in (rig.software.torch or ""):
+        return 0, 0
+    return int(match[1]), int(match[2])
+
+
+def _machine_code(version: tuple[int, int]) -> str:
+    return "sm_{}{}".format(*version)
 
 
 def _runs(name: str, card: tuple[int, int]) -> bool:
