@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ from local_tp.hardware.probe import probe
 def starter() -> Path:
     """The starter model's GGUF, fetched once and kept in the user's model folder."""
     return ensure_starter(lambda line: None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell starts what runs in its background deaf to Ctrl+C, and so would be all we start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
