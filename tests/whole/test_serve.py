@@ -56,15 +56,17 @@ def test_a_stop_ends_streams_and_workers_at_once(
         workers = children(process)
         assert len(workers) >= 2
         events = []
+        asked: float | None = None
         with httpx.stream("POST", f"{address}/v1/completions", json=body, timeout=30) as answer:
             for line in answer.iter_lines():
                 if line.startswith("data: "):
                     events.append(json.loads(line.removeprefix("data: ")))
-                if len(events) == 3:
+                if len(events) == 3 and asked is None:
                     process.send_signal(number)
                     asked = time.monotonic()
         assert "error" in events[-1]
         assert process.wait(10) == code
+        assert asked is not None
         assert time.monotonic() - asked < 8.0
         assert not any(worker.is_running() for worker in workers)
         assert process.stderr is not None
