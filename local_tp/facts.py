@@ -16,7 +16,14 @@ P2pStatus = Literal[
 ]  # nvidia-smi's OK, CNS, GNS, TNS, DR, NS, U
 Path = Literal["self", "nvlink", "internal", "PIX", "PXB", "PHB", "NODE", "SYS"]
 Verdict = Literal["good", "broken", "hangs", "unsupported", "failed"]
-DriverFault = Literal["not-running", "mismatch", "library-missing"]
+DriverFault = Literal[
+    "not-running",
+    "mismatch",
+    "library-missing",
+    "unknown-error",  # NVML: Unknown Error
+    "no-permission",  # NVML: Insufficient Permissions
+    "amdgpu-missing",  # AMD cards on the bus, and no driver that holds them
+]
 Severity = Literal["error", "warning", "info"]
 
 
@@ -79,6 +86,8 @@ class CardFacts:
     ecc: bool | None = None
     ecc_uncorrected: int | None = None
     mig: bool | None = None
+    slice_of: str | None = None  # bus id of the card that a MIG slice is a part of
+    profile: str | None = None  # the slice's size in the driver's words, such as 1g.10gb
     compute_mode: str | None = None
     persistence: bool | None = None  # the driver stays loaded while nobody uses the card
     driver_model: DriverModel | None = None
@@ -87,6 +96,7 @@ class CardFacts:
     numa: int | None = None
     integrated: bool | None = None  # shares the host's memory
     external: bool | None = None  # behind Thunderbolt, USB4 or OCuLink
+    chipset: bool | None = None  # its slot hangs off the chipset, whose uplink it shares
     virtual: bool | None = None
     lost: bool = False
     xids: tuple[int, ...] = ()  # NVIDIA's fault numbers in the kernel log
@@ -166,7 +176,7 @@ class SoftwareFacts:
     driver: str | None = None
     cuda_driver: str | None = None  # the newest CUDA that the driver can run
     cuda_module: str | None = None  # kernel module, where it differs from the library
-    driver_fault: DriverFault | None = None  # why NVIDIA's driver does not answer
+    driver_fault: DriverFault | None = None  # why a driver does not answer
     torch: str | None = None
     torch_cuda: str | None = None
     torch_architectures: tuple[str, ...] = ()  # sm_86, gfx1100, …

@@ -7,7 +7,6 @@ then hangs there, and Stop ends it at once. Knows nothing of engines. Each brows
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import tempfile
@@ -36,9 +35,10 @@ body:not(.tp-on-machine) #tp-machine {{ display: none; }}
 .tp-on-machine #tp-talk {{ display: none; }}
 .tp-on-machine #tp-new {{ display: none; }}
 #tp-machine {{ --r-panel: var(--block-background-fill); --r-text: var(--body-text-color);
-  --r-quiet: var(--body-text-color-subdued); --r-line: var(--border-color-primary); }}
+  --r-quiet: color-mix(in srgb, var(--body-text-color) 68%, var(--block-background-fill));
+  --r-line: var(--border-color-primary); }}
 #tp-machine > * {{ flex: none; }}
-.tp-progress {{ margin: 0; font-size: 13px; color: var(--body-text-color-subdued); }}
+.tp-progress {{ margin: 0; font-size: 13px; color: var(--r-quiet); }}
 """
 # Both pages stay in the document: a running answer goes on, and a draft is not lost.
 TURN = """() => {
@@ -116,10 +116,10 @@ class Examination:
                 yield self._result(code, answer, tuple(lines))
 
     def stop(self) -> None:
-        """End the process, as Ctrl+C in a terminal would."""
+        """End the process, and with it what it measures with."""
         if self._process is not None and self.busy:
             self._stopped = self._process
-            _interrupt(self._process)
+            self._process.terminate()
 
     def _result(self, code: int, answer: IO[bytes], lines: tuple[str, ...]) -> View:
         if code:
@@ -194,17 +194,12 @@ def status(view: View) -> str:
     return f'<p class="tp-progress" role="status">{"<br>".join(map(escape, shown))}</p>'
 
 
-def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    if sys.platform == "win32":
-        process.kill()  # its children see their input end
-    else:
-        process.send_signal(signal.SIGINT)
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Leave no process behind, also where the browser left first."""
     if process.poll() is None:
-        _interrupt(process)
+        # Not Ctrl+C's signal, to which a child of a shell's background job may be deaf. On Windows
+        # this kills, and the measuring children see their input end.
+        process.terminate()
         try:
             process.wait(5)
         except subprocess.TimeoutExpired:

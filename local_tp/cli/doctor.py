@@ -17,7 +17,7 @@ from local_tp.core import Rig
 from local_tp.errors import InputError
 from local_tp.hardware.diagnose import diagnose
 from local_tp.hardware.measuring.cache import default_folder
-from local_tp.hardware.measuring.measure import measure
+from local_tp.hardware.measuring.measure import measure, with_kept_build
 from local_tp.hardware.paste import read_pasted
 from local_tp.hardware.probe import probe
 from local_tp.hardware.report.html import report_html
@@ -25,6 +25,7 @@ from local_tp.hardware.report.json import read_report, report_json
 from local_tp.hardware.report.markdown import report_markdown
 from local_tp.hardware.report.report import Report, own_names, printable, scrub
 from local_tp.hardware.report.text import report_text
+from local_tp.hardware.rigs import load_rig
 
 STDIN = "-"
 # Far above any machine's output; a model file named by mistake is not read into memory.
@@ -49,6 +50,12 @@ def add_commands(commands: Any) -> None:
         "- reads standard input",
     )
     source.add_argument(
+        "--rig",
+        metavar="NAME|FILE",
+        help="a machine that you don't have: a name of the collection, such as rtx3090-x2, or a "
+        "TOML or JSON file that describes one",
+    )
+    source.add_argument(
         "--measure", action="store_true", help="also measure what can change a plan"
     )
     source.add_argument("--full", action="store_true", help="also measure everything else")
@@ -71,9 +78,10 @@ def add_commands(commands: Any) -> None:
 def run_doctor(parsed: argparse.Namespace) -> int:
     if parsed.again and not (parsed.measure or parsed.full):
         raise InputError("--again says how to measure: add --measure or --full")
-    report = _pasted(parsed.sources) if parsed.sources else _own(parsed)
+    foreign = _foreign(parsed)
+    report = foreign or _own(parsed)
     if not parsed.show_identifiers:
-        report = scrub(report, () if parsed.sources else own_names())
+        report = scrub(report, () if foreign else own_names())
     if parsed.html:
         _write(Path(parsed.html), report_html(report))
     if parsed.json:
@@ -82,14 +90,24 @@ def run_doctor(parsed: argparse.Namespace) -> int:
         print(report_markdown(report), end="")
     else:
         print(report_text(report, _width()))
-        if not parsed.sources and not (parsed.measure or parsed.full):
+        if not (foreign or parsed.measure or parsed.full):
             print("\nSpeeds were not measured: local-tp doctor --measure does.")
     return 0
 
 
+def _foreign(parsed: argparse.Namespace) -> Report | None:
+    """The machine that was pasted or named, None where this one is meant."""
+    if parsed.sources:
+        return _pasted(parsed.sources)
+    if parsed.rig is not None:
+        rig = load_rig(parsed.rig)
+        return Report(rig, diagnose(rig))
+    return None
+
+
 def _own(parsed: argparse.Namespace) -> Report:
     """This machine, measured if that was asked for."""
-    rig = probe()
+    rig = with_kept_build(probe(), default_folder(), session.say)
     if parsed.measure or parsed.full:
         rig = measure(
             rig, full=parsed.full, again=parsed.again, report=session.say, cache=default_folder()
@@ -109,7 +127,7 @@ def _pasted(names: list[str]) -> Report:
         unread = scrub(report).unread
         why = printable(f" ({unread[0]})") if unread else ""
         raise InputError(
-            f"nothing in {listed} is known output{why}: give that of `nvidia-smi -q`, "
+            f"{listed} tells of no machine{why}: give the output of `nvidia-smi -q`, "
             "`nvidia-smi topo -m`, `lspci -vv`, `rocm-smi` or a report of `local-tp doctor --json`"
         )
     return report

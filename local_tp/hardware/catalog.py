@@ -19,17 +19,21 @@ from local_tp.core import Device
 from local_tp.errors import InputError
 from local_tp.facts import PcieReading, Vendor
 from local_tp.hardware.card_names import alternatives, readings, spelling, truncated
+from local_tp.hardware.devices import CONTEXT
 
 GIB = 1024**3
 MIB = 1024**2
 # Drivers report a little less than was sold: 91% with ECC in the same memory, 100% without.
 LEAST, MOST = 0.88, 1.04
 MULTIPLES = (2, 3, 4)  # chips of a larger size on the same bus
+# What a process takes on an NVIDIA card before its own data grows with the number of streaming
+# multiprocessors: a line through the cards on which it was measured, and the least of them.
+CONTEXT_BASE, CONTEXT_EACH, CONTEXT_LEAST = 8.0, 2.91, 107.0  # MiB
 MOST_MODELS = 6  # more cards than this have nothing in common worth saying
 
 _PCIE = re.compile(r"([1-7])\.0 x(1|2|4|8|16)")
 _NUMBERS = ("memory", "bandwidth", "fp32", "fp16", "fp16_fast", "bf16", "int8", "fp8", "nvlink",
-            "tdp", "context")  # fmt: skip
+            "tdp", "sms", "context")  # fmt: skip
 _TARGET = re.compile(r"sm_(\d{1,2})(\d)|gfx[0-9a-f]{3,4}")
 
 
@@ -38,8 +42,9 @@ class Gpu:
     """A card's figures. Rates are dense operations a second with 32-bit sums.
 
     `target` is what kernels are compiled for (sm_86, gfx1100); `fp16_fast` the rate with 16-bit
-    sums where it is higher; `nvlink` bytes a second both ways over all links; `context` the
-    bytes one process takes before its own data. `modded` says that `memory` is no size as sold.
+    sums where it is higher; `nvlink` bytes a second both ways over all links; `sms` counts
+    streaming multiprocessors; `context` is the bytes one process takes before its own data,
+    measured or derived as the row's sources say. `modded` says that `memory` is no size as sold.
     """
 
     name: str
@@ -57,6 +62,7 @@ class Gpu:
     pcie: PcieReading | None = None
     nvlink: float | None = None
     tdp: float | None = None
+    sms: int | None = None
     context: int | None = None
     integrated: bool | None = False
     aliases: tuple[str, ...] = ()
@@ -93,6 +99,7 @@ class _Row:
     pcie: str | None = None
     nvlink: float | None = None
     tdp: float | None = None
+    sms: int | None = None
     context: int | None = None
     integrated: bool = False
     aliases: tuple[str, ...] = ()
@@ -155,16 +162,27 @@ def find(name: str, total: int | None = None) -> Gpu | None:
 
 
 def with_catalog(device: Device) -> Device:
-    """`device` with what is not known of it filled in from the table; measured values stay."""
-    gpu = None if device.kind == "cpu" else find(device.name, device.total or None)
+    """`device` with what is not known of it filled in from the table; measured values stay.
+
+    A card without a figure for `context` gets a cautious one, since a process takes some on
+    every card. A slice gets the share of the card's rates that its memory is of the card's.
+    """
+    if device.kind == "cpu":
+        return device
+    gpu = find(device.name, None if device.facts.slice_of else device.total or None)
+    known = gpu.context if gpu else None
+    device = replace(device, context=device.context or known or CONTEXT)
     if gpu is None:
         return device
     facts = device.facts
+    share = 1.0
+    if facts.slice_of and gpu.memory:
+        share = min(1.0, device.total / gpu.memory)
     architecture = gpu.target if gpu.vendor == "amd" else gpu.architecture
     return replace(
         device,
-        bandwidth=device.bandwidth or gpu.bandwidth,
-        flops=device.flops or gpu.flops,
+        bandwidth=device.bandwidth or _scaled(gpu.bandwidth, share),
+        flops=device.flops or _scaled(gpu.flops, share),
         capability=device.capability or gpu.capability,
         facts=replace(
             facts,
@@ -284,11 +302,21 @@ def _card(row: _Row, vendor: Vendor, architecture: str, sources: Iterable[str]) 
         pcie=None if row.pcie is None else pcie_reading(row.pcie, row.name),
         nvlink=_scaled(row.nvlink, 1e9),
         tdp=row.tdp,
-        context=None if row.context is None else row.context * MIB,
+        sms=row.sms,
+        context=_context(row),
         integrated=row.integrated,
         aliases=row.aliases,
         sources=row.sources,
     )
+
+
+def _context(row: _Row) -> int | None:
+    """Bytes that a process takes before its own data: as measured, or by the line over `sms`."""
+    if row.context is not None:
+        return row.context * MIB
+    if row.sms is None:
+        return None
+    return round(max(CONTEXT_LEAST, CONTEXT_BASE + CONTEXT_EACH * row.sms)) * MIB
 
 
 def pcie_reading(text: str, place: str) -> PcieReading:

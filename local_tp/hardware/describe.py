@@ -7,7 +7,7 @@ is said to be unknown, never left blank.
 from __future__ import annotations
 
 from local_tp.core import Device, Link, Pcie, Rig
-from local_tp.hardware.devices import short_names, why_left_out
+from local_tp.hardware.devices import bridge_name, short_names, why_left_out
 
 GIB = 1024**3
 
@@ -32,7 +32,8 @@ def describe(rig: Rig) -> str:
         lines.append("  No graphics card that can be used was found.")
     if rig.links:
         by_id = {device.id: name for name, device in named.items()}
-        lines += ["", "Links", *(f"  {_link(link, by_id)}" for link in rig.links)]
+        lines += ["", "Links"]
+        lines += [f"  {_link(link, by_id, bridge_name(link, rig))}" for link in rig.links]
     if rig.unknown:
         lines += ["", "Not known", *(f"  {line}" for line in rig.unknown)]
     return "\n".join(lines)
@@ -73,8 +74,8 @@ def _lane(generation: int | None, width: int | None) -> str:
     return f"{'?' if generation is None else generation}.0 x{'?' if width is None else width}"
 
 
-def _link(link: Link, names: dict[str, str]) -> str:
-    how = {"nvlink": "NVLink", "p2p": "peer to peer", "host": "through the PC's memory"}[link.kind]
+def _link(link: Link, names: dict[str, str], bridge: str) -> str:
+    how = {"nvlink": bridge, "p2p": "peer to peer", "host": "through the PC's memory"}[link.kind]
     checked = "" if link.kind == "host" else ", verified" if link.verified else ", not verified yet"
     speed = "" if link.bandwidth is None else f", {link.bandwidth / 1e9:.1f} GB a second"
     return f"{names.get(link.a, link.a)} to {names.get(link.b, link.b)}: {how}{checked}{speed}"

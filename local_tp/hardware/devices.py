@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from local_tp.core import Device, Rig
+from local_tp.core import Device, Link, Rig
 from local_tp.errors import DeviceError
 
 _BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 
+# Bytes that a process takes on a card before its own data, where nobody measured such a card.
+CONTEXT = 457 * 1024 * 1024
+SLICE = "/mig-"  # between a card's bus id and the number of a MIG slice in a slice's id
 RESERVE = 512 * 1024 * 1024  # bytes left free on a card
 RESERVE_WITH_DISPLAY = 1024 * 1024 * 1024  # where a desktop grows beside us
+# What Windows keeps of a card and WSL2 does not show: 1.31 GiB were seen on an RTX 5090 Laptop.
+WSL_HIDDEN = 1342 * 1024 * 1024
 
 
 def bus_id(text: str) -> str | None:
@@ -24,6 +30,13 @@ def bus_id(text: str) -> str | None:
         return None
     domain, bus, device, function = match.groups()
     return f"{int(domain or '0', 16):04x}:{bus.lower()}:{device.lower()}.{function}"
+
+
+def with_hidden(device: Device, wsl: bool | None) -> Device:
+    """The device with room kept for what its system uses of it and does not show."""
+    if not wsl or device.kind == "cpu":
+        return device
+    return replace(device, reserve=min(device.total, device.reserve + WSL_HIDDEN))
 
 
 def short_names(rig: Rig) -> dict[str, Device]:
@@ -68,8 +81,8 @@ def why_left_out(device: Device) -> str | None:
         return "its compute mode forbids programs to use it: `nvidia-smi -c 0` allows them"
     if facts.mig:
         return (
-            "it is cut into MIG slices, which local_tp does not use: `nvidia-smi -mig 0` switches "
-            "MIG off and gives the whole card back"
+            "MIG is on, so that programs see its slices only: use those, or give the whole card "
+            "back with `nvidia-smi -mig 0`"
         )
     if device.kind == "cuda":  # shared memory included: it is the only kind that such a PC has
         return None
@@ -78,9 +91,18 @@ def why_left_out(device: Device) -> str | None:
     return "workers run on NVIDIA cards and on the processor only"
 
 
+def bridge_name(link: Link, rig: Rig) -> str:
+    """What the makers of two cards call the direct way between them."""
+    kinds = {device.kind for device in rig.devices if device.id in (link.a, link.b)}
+    return "XGMI" if "rocm" in kinds else "NVLink"
+
+
 def in_slot_order(device: Device) -> tuple[bool, int, str]:
-    """A sort key: cards by PCI bus id, domains as the numbers they are, the processor last."""
-    slot = bus_id(device.id)
+    """A sort key: cards by PCI bus id, domains as the numbers they are, the processor last.
+
+    A card's slices follow it.
+    """
+    slot = bus_id(device.id.partition(SLICE)[0])
     domain = int(slot.partition(":")[0], 16) if slot else 0
     return device.kind == "cpu", domain, device.id
 
@@ -92,7 +114,8 @@ def _resolve(name: str, rig: Rig) -> Device:
     for key in (wanted, f"cuda:{wanted}"):
         if key in named:
             return named[key]
-    if (slot := bus_id(wanted) or wanted) in by_id:
+    card, slash, number = wanted.partition(SLICE)
+    if (slot := f"{bus_id(card) or card}{slash}{number}") in by_id:
         return by_id[slot]
     fitting = _by_name(wanted, named)
     if len(fitting) == 1:

@@ -13,6 +13,7 @@ from local_tp.core import Rig
 from local_tp.facts import Finding, Severity
 from local_tp.hardware.rules import (
     cards,
+    drivers,
     faults,
     host,
     links,
@@ -27,7 +28,8 @@ Rule = Callable[[Rig], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (
     faults.lost,
-    faults.driver,
+    drivers.driver,
+    drivers.no_card,
     faults.ecc_errors,
     faults.xids,
     faults.replays,
@@ -38,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     software.old_card,
     software.cpu_only,
     links.narrow,
+    links.chipset,
     links.generation_under_load,
     links.slot_older,
     links.copy_slow,
@@ -51,6 +54,7 @@ RULES: tuple[Rule, ...] = (
     nvlink.down,
     nvlink.absent,
     peers.collectives,
+    peers.collective_failed,
     memory.resizable_bar,
     memory.display,
     memory.programs,
@@ -103,7 +107,7 @@ def _merged(findings: Iterable[Finding]) -> list[Finding]:
         if first := same.get(key):
             finding = replace(
                 finding,
-                devices=first.devices + finding.devices,
+                devices=tuple(dict.fromkeys(first.devices + finding.devices)),
                 evidence=f"{first.evidence}; {finding.evidence}",
             )
         same[key] = finding

@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from local_tp.core import Device, Rig
-from local_tp.facts import PcieReading
+from local_tp.facts import DriverFault, PcieReading
 from local_tp.hardware.catalog import with_catalog
-from local_tp.hardware.devices import in_slot_order, why_left_out
+from local_tp.hardware.devices import in_slot_order, why_left_out, with_hidden
 from local_tp.hardware.live import pci
-from local_tp.hardware.live.amd import Found, read_amd
+from local_tp.hardware.live.amd import Found, read_amd, without_driver
 from local_tp.hardware.live.host import read_host
 from local_tp.hardware.live.host_facts import attempt
 from local_tp.hardware.live.intel import read_intel
-from local_tp.hardware.live.nvidia import SECONDS, read_nvidia
+from local_tp.hardware.live.nvidia import SECONDS, Nvidia, read_nvidia
 from local_tp.hardware.live.software import read_software
 
 _ADAPTERS = {
@@ -51,10 +51,10 @@ def probe(root: Path = Path("/"), nvidia_seconds: float = SECONDS) -> Rig:
     functions = {function.slot: function for function in pci.graphics(root)}
     cards = [_placed(card, functions.get(card.id)) for card in nvidia.devices]
     found = sorted([*cards, *amd.devices, *intel.devices, host.cpu], key=in_slot_order)
-    devices = [with_catalog(device) for device in found]
+    devices = [with_hidden(with_catalog(device), host.facts.wsl) for device in found]
     left_out = [(d, why) for d in devices if (why := why_left_out(d))]
     unknown += [f"{d.id} ({d.name}): left out of plans: {why}" for d, why in left_out]
-    unknown += _without_driver(functions.values(), devices)
+    unknown += _undriven(functions.values(), devices)
     if sys.platform in ("win32", "darwin"):
         unknown.append("AMD and Intel graphics: read only on Linux")
     return Rig(
@@ -67,8 +67,20 @@ def probe(root: Path = Path("/"), nvidia_seconds: float = SECONDS) -> Rig:
         driver=nvidia.driver,
         unknown=(*nvidia.unknown, *amd.unknown, *intel.unknown, *host.unknown, *unknown),
         host=host.facts,
-        software=read_software(nvidia, root),
+        software=replace(
+            read_software(nvidia, root), driver_fault=_fault(nvidia, functions.values())
+        ),
     )
+
+
+def _fault(nvidia: Nvidia, functions: Iterable[pci.Function]) -> DriverFault | None:
+    """Why cards that are on the bus have no driver that answers for them."""
+    if nvidia.fault:
+        return nvidia.fault
+    idle = any(f.vendor == pci.NVIDIA and f.driver in (None, "nouveau") for f in functions)
+    if idle and not nvidia.devices:
+        return "not-running"
+    return "amdgpu-missing" if without_driver(functions) else None
 
 
 def _placed(card: Device, function: pci.Function | None) -> Device:
@@ -87,11 +99,12 @@ def _placed(card: Device, function: pci.Function | None) -> Device:
             pcie_slot=pci.slot_above(function),
             numa=pci.numa_node(function) if facts.numa is None else facts.numa,
             external=pci.is_external(function),
+            chipset=pci.hangs_off_chipset(function),
         ),
     )
 
 
-def _without_driver(functions: Iterable[pci.Function], devices: Iterable[Device]) -> list[str]:
+def _undriven(functions: Iterable[pci.Function], devices: Iterable[Device]) -> list[str]:
     """A line for each graphics function on the bus that no driver made a device of."""
     read = {device.id for device in devices}
     lines = []

@@ -21,7 +21,7 @@ from local_tp.errors import InputError
 from local_tp.facts import CardFacts, HostFacts, PairFacts, PcieReading
 from local_tp.facts import Path as Ancestor
 from local_tp.hardware.catalog import GIB, Gpu, find, pcie_reading
-from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY, bus_id
+from local_tp.hardware.devices import CONTEXT, RESERVE, RESERVE_WITH_DISPLAY, bus_id
 from local_tp.hardware.report.json import read_report
 
 LARGEST = 4 * 1024**2  # bytes of a file that is read at all
@@ -237,6 +237,7 @@ def _card(card: _Card, place: str, slot_id: str) -> _Placed:
         capability=gpu.capability,
         pcie=None if loaded is None else _pcie(gpu.pcie, loaded),
         display=card.display,
+        context=gpu.context or CONTEXT,
         facts=CardFacts(
             vendor=gpu.vendor,
             architecture=gpu.target if gpu.vendor == "amd" else gpu.architecture,
@@ -305,7 +306,10 @@ def _link(stated: _Link, a: _Placed, b: _Placed, path: Ancestor) -> Link:
         kind=stated.kind,
         bandwidth=bandwidth,
         verified=stated.verified,
-        facts=PairFacts(path=stated.path or ("nvlink" if nvlink else path)),
+        facts=PairFacts(
+            path=stated.path or ("nvlink" if nvlink else path),
+            nvlinks=None if nvlink or a.gpu.vendor != "nvidia" else 0,
+        ),
     )
 
 

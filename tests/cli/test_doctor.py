@@ -14,8 +14,10 @@ from local_tp import codec
 from local_tp.cli.main import main
 from local_tp.core import Device, Link, Rig
 from local_tp.facts import Finding, PairFacts
+from local_tp.hardware.diagnose import diagnose
 from local_tp.hardware.report.json import read_report, report_json
 from local_tp.hardware.report.report import Report
+from local_tp.hardware.rigs import load_rig
 
 GIB = 1024**3
 UUID = "GPU-00000001-1111-2222-3333-0123456789ab"
@@ -107,6 +109,28 @@ def test_standard_input(
     assert "Speeds were not measured" not in out
 
 
+def test_a_machine_of_the_collection(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--rig", "rtx3090-x2", "--json"]) == 0
+    report = codec.decode(Report, json.loads(capsys.readouterr().out))
+    assert [device.kind for device in report.rig.devices] == ["cuda", "cuda", "cpu"]
+    assert report.rig == load_rig("rtx3090-x2")
+    assert report.findings == diagnose(report.rig)
+    assert main(["doctor", "--rig", "rtx3090-x2"]) == 0
+    assert "Speeds were not measured: local-tp" not in capsys.readouterr().out
+
+
+def test_a_machine_described_in_a_file(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--rig", str(saved), "--json", "--show-identifiers"]) == 0
+    assert codec.decode(Report, json.loads(capsys.readouterr().out)).rig == a_report().rig
+
+
+def test_an_unknown_machine_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--rig", "rtx3090-x3"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("local-tp: there is no machine 'rtx3090-x3'")
+    assert "rtx3090-x2-nvlink, rtx3090-x4" in line
+
+
 def test_markdown_and_a_page(saved: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     ran = local_tp("doctor", "--from", saved, "--markdown", "--html", page)
@@ -122,9 +146,9 @@ def test_markdown_and_a_page(saved: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "known output"),
-        (b"The quick brown fox\n" * 20, "known output"),
-        (bytes(range(256)) * 8, "known output"),
+        (b"", "tells of no machine"),
+        (b"The quick brown fox\n" * 20, "tells of no machine"),
+        (bytes(range(256)) * 8, "tells of no machine"),
         (b'{"rig": {"devices": 5}}', "rig.devices: expected a list"),
         (b'{"rig": {"devices": [{"id": "a"}]}}', "rig.devices[0].kind: missing"),
     ],
@@ -163,6 +187,9 @@ def test_an_endless_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     "arguments",
     [
         ["--from", "x", "--measure"],
+        ["--from", "x", "--rig", "rtx3090"],
+        ["--rig", "rtx3090", "--full"],
+        ["--rig"],
         ["--measure", "--full"],
         ["--json", "--markdown"],
         ["--from"],

@@ -27,6 +27,21 @@ def igpu() -> Device:
     )
 
 
+def radeon() -> Device:
+    facts = CardFacts(vendor="amd", architecture="gfx1100")
+    return Device("0000:03:00.0", "rocm", "AMD Radeon RX 7900 XTX", 24 * GIB, 24 * GIB, facts=facts)
+
+
+def mig_slice(number: int, profile: str | None, size: int) -> Device:
+    return card(
+        f"{CARD}/mig-{number}",
+        name=f"NVIDIA A100 MIG {number}",
+        total=size * GIB,
+        slice_of=CARD,
+        profile=profile,
+    )
+
+
 def with_host(**changes: object) -> Rig:
     sound = rig(card())
     return replace(sound, host=replace(sound.host, **changes))  # type: ignore[arg-type]
@@ -158,6 +173,44 @@ CASES = (
         (),
         ("not found",),
     ),
+    Case(
+        rig(software=SoftwareFacts(driver_fault="unknown-error")),
+        "driver-unknown-error",
+        "error",
+        (),
+        ("does not start",),
+    ),
+    Case(
+        rig(software=SoftwareFacts(driver_fault="no-permission")),
+        "driver-no-permission",
+        "error",
+        (),
+        ("device files",),
+    ),
+    Case(
+        rig(
+            software=SoftwareFacts(driver_fault="no-permission"),
+            unknown=("AMD's tools: this user may not open /dev/kfd",),
+        ),
+        "driver-no-permission",
+        "error",
+        (),
+        ("/dev/kfd",),
+    ),
+    Case(
+        rig(radeon(), software=SoftwareFacts(driver_fault="amdgpu-missing")),
+        "driver-amdgpu-missing",
+        "error",
+        (),
+        ("amdgpu is not loaded",),
+    ),
+    Case(
+        rig(unknown=("nvidia-smi: no devices were found",)),
+        "driver-sees-no-card",
+        "error",
+        (),
+        ("finds no card",),
+    ),
     # versions
     Case(
         rig(card(), software=versions(driver="570.86.15")),
@@ -218,7 +271,14 @@ CASES = (
         (CARD, SECOND),
         ("AMD and NVIDIA",),
     ),
-    Case(rig(card(mig=True)), "mig-on", "warning", (CARD,), ("MIG",)),
+    Case(rig(card(mig=True)), "mig-on", "warning", (CARD,), ("MIG", "none of them is known")),
+    Case(
+        rig(card(mig=True), mig_slice(0, "3g.20gb", 20), mig_slice(1, None, 5)),
+        "mig-on",
+        "warning",
+        (CARD,),
+        (f"3g.20gb with 20.0 GiB ({CARD}/mig-0), one with 5.0 GiB ({CARD}/mig-1)",),
+    ),
     Case(
         rig(card(driver_model="WDDM"), card(SECOND, driver_model="TCC")),
         "driver-models-differ",

@@ -98,6 +98,21 @@ LINK_CASES = (
         (SECOND,),
         (f"x16 at {CARD}", f"x4 at {SECOND}"),
     ),
+    Case(
+        rig(card(), card(SECOND, chipset=True)),
+        "pcie-chipset",
+        "warning",
+        (SECOND,),
+        (SECOND, "off the chipset"),
+    ),
+    Case(rig(card(chipset=True, pcie=None)), "pcie-chipset", "info", (CARD,), ("the chipset",)),
+    Case(
+        rig(card(chipset=True, pcie=Pcie(3, 4, 4, 16))),
+        "pcie-x4",
+        "warning",
+        (CARD,),
+        ("and it hangs off the chipset",),
+    ),
     # peer to peer
     Case(
         rig(card(), card(SECOND), links=(pair(read="chipset", write="chipset"),)),
@@ -227,6 +242,13 @@ LINK_CASES = (
         "info",
         (CARD, SECOND),
         ("2 x RTX A5000",),
+    ),
+    Case(
+        rig(card(), card(SECOND), unknown=("nccl-tests failed: unhandled cuda error",)),
+        "collective-failed",
+        "warning",
+        (CARD, SECOND),
+        ("unhandled cuda error",),
     ),
     Case(
         rig(card(), collectives=(Collective("nccl", 2, 8192, 2e-5, correct=False),)),

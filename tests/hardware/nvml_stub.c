@@ -2,8 +2,10 @@
  *
  * NVML_STUB_MACHINE mixed (the default): an RTX 5060 Ti and an RTX 3060, listed in another order
  *                   than their slots'; quad: four RTX 3090 with NVLink bridges on two pairs; eight:
- *                   eight A100 on an NVSwitch; mig: one H100 cut in slices; wsl: one RTX 4090 as
+ *                   eight A100 on an NVSwitch; mig: one H100 cut in two slices; wsl: one RTX 4090 as
  *                   WSL shows it; spark: one GB10, whose memory is the processor's
+ * NVML_STUB_SLICES  how many slices the H100 has (2). The first is number 0 and the second 2; in the
+ *                   entries below they are cards 90 and 92
  * NVML_STUB_CARDS   how many of its cards there are (all of them)
  * NVML_STUB_NVLINK  on mixed, the card that port 1 of card 0 leads to; there is no port from 2 on
  * NVML_STUB_FAIL    call:card:code entries, with commas between them; card is * where a call has
@@ -22,6 +24,9 @@ typedef unsigned long long u64;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { unsigned version; u64 total, reserved, free, used; } Memory2;
+typedef struct {
+    unsigned processors, copy, decoders, encoders, jpeg, flow, slices, compute_slices; u64 mebibytes;
+} Attributes;
 typedef struct { u64 total, free, used; } Bar1;
 typedef struct { unsigned gpu, memory; } Rates;
 typedef struct { unsigned version, sensor; int temperature; } Temperature;
@@ -62,6 +67,14 @@ static const Card eight[] = {
 };
 static const Card mig[] = {{"NVIDIA H100 PCIe", "00000000:81:00.0", "GPU-h", 80 * GIB, 79 * GIB,
     600 * MIB, 9, 0, 9, 5, 16, 5, 16, 5, 0}};
+/* By the driver's numbers of them, where 1 is empty. The second has a name without its profile. */
+static const Card slices[] = {
+    {"NVIDIA H100 PCIe MIG 1g.10gb", "", "MIG-one", 9856 * MIB, 9800 * MIB, 20 * MIB,
+        0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {0},
+    {"NVIDIA H100 PCIe", "", "MIG-three", 40320 * MIB, 30000 * MIB, 50 * MIB,
+        0, 0, 0, 0, 0, 0, 0, 0, 0},
+};
 static const Card wsl[] = {{"NVIDIA GeForce RTX 4090", "00000000:01:00.0", "GPU-w", 24 * GIB,
     22 * GIB, 400 * MIB, 8, 9, 8, 4, 16, 4, 16, 4, 1}};
 static const Card spark[] = {{"NVIDIA GB10", "0000000F:01:00.0", "GPU-s", 0, 0, 0,
@@ -78,7 +91,11 @@ static int machine(void) {
     return 0;
 }
 static int is(const char *name) { return !strcmp(machines[machine()].name, name); }
-static int number(const Card *card) { return card ? (int)(card - machines[machine()].cards) : -1; }
+static int is_slice(const Card *card) { return card >= slices && card < slices + 3; }
+static int number(const Card *card) {
+    if (is_slice(card)) return 90 + (int)(card - slices);
+    return card ? (int)(card - machines[machine()].cards) : -1;
+}
 
 static const char *entry(const char *variable, const char *call, const Card *card, const char *end) {
     const char *entries = getenv(variable);
@@ -95,6 +112,9 @@ static int failure(const char *call, const Card *card) {
     const char *finding = "HandleByIndex_v2 PciInfo_v3 Name MemoryInfo MemoryInfo_v2";
     if (!code && card && !strstr(finding, call + strlen("nvmlDeviceGet")))
         code = entry("NVML_STUB_FAIL", "all", card, ":");
+    const char *of_slices = "Name UUID MemoryInfo MemoryInfo_v2 Attributes_v2 "
+        "ComputeRunningProcesses_v3 GraphicsRunningProcesses_v3";
+    if (!code && is_slice(card) && !strstr(of_slices, call + strlen("nvmlDeviceGet"))) return 3;
     return code ? atoi(code) : 0;
 }
 static void copy_pci(const char *bus_id, Pci *pci) {
@@ -182,6 +202,18 @@ int nvmlDeviceGetTotalEccErrors(const Card *card, int kind, int since, u64 *out)
 { CHECK(card); *out = kind == 1 && since == 1 ? 3 : 0; return 0; }
 int nvmlDeviceGetMigMode(const Card *card, unsigned *now, unsigned *pending)
 { CHECK(card); ONLY(is("eight") || is("mig")); *now = *pending = is("mig"); return 0; }
+int nvmlDeviceGetMaxMigDeviceCount(const Card *card, unsigned *out)
+{ CHECK(card); *out = is("mig") ? 7 : 0; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(const Card *card, unsigned index, const Card **out) {
+    CHECK(card);
+    const char *count = getenv("NVML_STUB_SLICES");
+    int most = count && *count ? atoi(count) : 2;
+    if (index > 2 || index == 1 || (int)(index + 1) / 2 >= most) return 6;
+    *out = slices + index;
+    return 0;
+}
+int nvmlDeviceGetAttributes_v2(const Card *card, Attributes *out)
+{ CHECK(card); *out = (Attributes){60, 3, 3, 0, 3, 0, 3, 3, 40448}; return 0; }
 int nvmlDeviceGetNumaNodeId(const Card *card, int *out)
 { CHECK(card); ONLY(is("eight")); *out = number(card) / 4; return 0; }
 int nvmlDeviceGetDriverModel_v2(const Card *card, unsigned *now, unsigned *pending)

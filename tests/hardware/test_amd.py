@@ -147,6 +147,24 @@ def test_architectures(
     assert (facts.architecture, facts.integrated) == (architecture, integrated)
 
 
+def test_an_xgmi_bridge_is_seen_without_amds_programs(tmp_path: Path) -> None:
+    """Nodes 1 and 2 are cards, node 0 the processor, to which a link of PCIe leads."""
+    add_radeon(tmp_path)
+    add_radeon(tmp_path, SECOND)
+    add_node(tmp_path, 1, "0000:03:00.0", 90006)
+    add_node(tmp_path, 2, "0000:0c:00.0", 90006)
+    links = tmp_path / "sys/class/kfd/kfd/topology/nodes/1/io_links"
+    write(links, {"0/properties": "type 2\nnode_from 1\nnode_to 0"})
+    assert read_amd(tmp_path).links[0].facts.path == "PHB"
+    write(links, {"1/properties": "type 11\nnode_from 1\nnode_to 2"})
+    (link,) = read_amd(tmp_path).links
+    assert (link.a, link.b, link.facts) == (
+        "0000:03:00.0",
+        "0000:0c:00.0",
+        PairFacts(path="nvlink"),
+    )
+
+
 def test_without_the_compute_driver_the_cards_own_table_says_it(tmp_path: Path) -> None:
     block = "ip_discovery/die/0/GC/0"
     numbers = {f"{block}/major": "12", f"{block}/minor": "0", f"{block}/revision": "1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -258,10 +259,49 @@ def test_a_device_is_filled_in_and_measured_values_stay() -> None:
     assert (amd.facts.architecture, amd.flops) == ("gfx1100", 122.8e12)
 
 
-def test_a_processor_and_an_unknown_card_stay_as_they_are() -> None:
+def test_an_unknown_card_gets_a_cautious_context_and_a_processor_none() -> None:
     processor = Device("cpu", "cpu", "GeForce RTX 3090", 64 * GIB, 60 * GIB)
     stranger = Device("0000:01:00.0", "cuda", "Unheard 1", 8 * GIB, 8 * GIB)
-    assert [with_catalog(processor), with_catalog(stranger)] == [processor, stranger]
+    assert with_catalog(processor) == processor
+    assert processor.context == 0
+    assert with_catalog(stranger) == replace(stranger, context=457 * MIB)
+    measured = replace(stranger, context=300 * MIB)
+    assert with_catalog(measured) == measured
+
+
+@pytest.mark.parametrize(
+    ("name", "sms", "context"),
+    [
+        ("GeForce RTX 4060 Ti 16 GB", 34, 107),  # measured
+        ("GeForce RTX 3090", 82, 256),  # measured
+        ("RTX PRO 6000 Blackwell", 188, 555),  # measured
+        ("GeForce GTX 1060 6 GB", 10, 107),  # the least that was measured
+        ("GeForce RTX 3060 12 GB", 28, 107),
+        ("GeForce RTX 4090", 128, 380),  # 8 + 128 x 2.91
+        ("GeForce RTX 5090", 170, 503),
+        ("H100 SXM5 80 GB", 132, 392),
+        ("Radeon RX 7900 XTX", None, 410),
+        ("Radeon RX 6600", None, 410),
+        ("Arc B580", None, None),
+    ],
+)
+def test_what_a_process_takes_before_its_data(
+    name: str, sms: int | None, context: int | None
+) -> None:
+    gpu = _row(name)
+    assert (gpu.sms, gpu.context and gpu.context // MIB) == (sms, context)
+
+
+def test_every_card_says_whether_its_context_was_measured() -> None:
+    for gpu in catalog():
+        said = {label for label in gpu.sources if label.startswith("context-")}
+        measured = said - {"context-line", "context-amd"}
+        assert len(said) == (gpu.context is not None), gpu.name
+        if gpu.vendor == "nvidia":
+            assert gpu.context is not None, gpu.name
+            line = max(107, round(8 + 2.91 * (gpu.sms or 0)))
+            # Measured figures lie near the line that was drawn through them.
+            assert abs(gpu.context / MIB - line) <= (10 if measured else 0), gpu.name
 
 
 def test_a_card_slow_at_16_bits_is_rated_in_fp32() -> None:
@@ -331,6 +371,7 @@ def _oddities(gpu: Gpu) -> list[str]:
         "fp8": (25e12, 2000e12),
         "nvlink": (50e9, 900e9),
         "tdp": (15, 700),
+        "sms": (3, 200),
         "context": (100 * MIB, 600 * MIB),
     }
     for field, (low, high) in ranges.items():

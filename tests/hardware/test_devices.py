@@ -11,11 +11,13 @@ from local_tp.errors import DeviceError
 from local_tp.facts import CardFacts
 from local_tp.hardware.describe import describe
 from local_tp.hardware.devices import (
+    WSL_HIDDEN,
     bus_id,
     default_devices,
     resolve_devices,
     short_names,
     why_left_out,
+    with_hidden,
 )
 
 GIB = 1024**3
@@ -85,6 +87,14 @@ def test_a_whole_name_wins_over_a_longer_one() -> None:
 def test_the_processor_is_not_found_by_a_part_of_its_name() -> None:
     with pytest.raises(DeviceError):
         resolve_devices(["Ryzen"], RIG)
+
+
+def test_what_wsl_hides_of_a_card_is_kept_free() -> None:
+    assert with_hidden(FIRST, wsl=True).reserve == FIRST.reserve + WSL_HIDDEN
+    assert with_hidden(FIRST, wsl=False) == with_hidden(FIRST, wsl=None) == FIRST
+    assert with_hidden(CPU, wsl=True) == CPU
+    small = replace(FIRST, total=GIB)
+    assert with_hidden(small, wsl=True).reserve == GIB
 
 
 def test_defaults() -> None:
@@ -174,7 +184,7 @@ def test_describe_a_machine_without_cards() -> None:
         (
             "cuda",
             CardFacts(mig=True),
-            "it is cut into MIG slices, which local_tp does not use: `nvidia-smi -mig 0`",
+            "MIG is on, so that programs see its slices only",
         ),
         ("rocm", CardFacts(integrated=True), "it is part of the processor"),
         ("rocm", CardFacts(), "workers run on NVIDIA cards and on the processor only"),

@@ -19,6 +19,7 @@ from local_tp.facts import (
 from local_tp.hardware.diagnose import RULES, diagnose
 from local_tp.hardware.rules import (
     cards,
+    drivers,
     faults,
     host,
     links,
@@ -32,6 +33,7 @@ from local_tp.hardware.rules.advice import Advice
 
 MODULES = (
     cards,
+    drivers,
     faults,
     host,
     links,

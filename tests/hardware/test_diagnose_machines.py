@@ -216,11 +216,14 @@ DESERVED = {
     "rig63": {"integrated-gpu"},
     "rig66": {"mixed-architectures", "wsl-hidden-memory"},
     "rig67": {"wsl-hidden-memory"},
+    "rig65": set(),
     "rig71": {"ram-small", "pcie-x4", "pcie-slot-older", "power-capped"},
     "rig72": {"power-capped"},
+    "rig74": set(),
     "rig75": set(),
     "rig76": set(),
     "rig79": {"p2p-off"},
+    "rig81": {"collective-failed"},
     "rig82": set(),
 }
 

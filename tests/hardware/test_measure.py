@@ -9,15 +9,23 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from small_rigs import A, B, card, linked, processor, rig
 
 from local_tp.core import Rig
+from local_tp.facts import SoftwareFacts
 from local_tp.hardware.measuring.killable import Program
-from local_tp.hardware.measuring.measure import Programs, measure
+from local_tp.hardware.measuring.measure import (
+    Programs,
+    measure,
+    standard_programs,
+    with_kept_build,
+)
 from local_tp.hardware.probe import probe
 
 FAULTY = Path(__file__).with_name("faulty_child.py")
@@ -28,7 +36,7 @@ def faulty(way: str, *arguments: str, seconds: float = 30.0, start: float = 30.0
 
 
 def all_faulty(way: str) -> Programs:
-    return Programs(faulty(way), faulty(way), faulty(way), faulty(way))
+    return Programs(*[faulty(way)] * 5)
 
 
 def quietly(line: str) -> None:
@@ -185,7 +193,7 @@ def test_a_child_that_fails_is_said_to_with_its_last_line(
 
 def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
     absent = Program((str(tmp_path / "absent"),), 1.0)
-    machine = measured(rig(processor()), Programs(absent, absent, absent, absent), tmp_path)
+    machine = measured(rig(processor()), Programs(*[absent] * 5), tmp_path)
     assert any("it cannot be started" in line for line in machine.unknown)
 
 
@@ -205,6 +213,29 @@ def test_directions_follow_the_link_as_it_stands(tmp_path: Path) -> None:
     (link,) = measured(machine, all_faulty("copy"), tmp_path).links
     assert (link.a, link.b, link.facts.forth, link.facts.back) == (B, A, 20e9, 30e9)
     assert (link.kind, link.bandwidth) == ("p2p", 20e9)
+
+
+def test_torch_tells_its_build_once(tmp_path: Path) -> None:
+    """The build of this machine's torch, asked of it in a process that is told of a card."""
+    machine = replace(rig(card(A)), software=SoftwareFacts(torch=version("torch")))
+    kept = tmp_path / "kept"
+    programs = replace(all_faulty("crash"), build=standard_programs().build)
+    lines: list[str] = []
+    assert with_kept_build(machine, kept, quietly) == machine
+    found = measure(machine, report=lines.append, cache=kept, models=tmp_path, programs=programs)
+    own = tuple(torch.cuda.get_arch_list())
+    assert found.software == replace(
+        machine.software, torch_cuda=torch.version.cuda, torch_architectures=own
+    )
+    assert f"  torch {torch.__version__}: {', '.join(own) or 'no graphics cards'}" in lines
+    assert with_kept_build(machine, kept, quietly).software == found.software
+    other = replace(machine, software=SoftwareFacts(torch="1.0"))
+    assert with_kept_build(other, kept, quietly) == other
+
+
+def test_without_torch_nobody_asks_it(tmp_path: Path) -> None:
+    machine = measured(rig(card(A)), all_faulty("crash"), tmp_path)
+    assert "torch: not measured: it is not installed" in machine.unknown
 
 
 def test_a_full_card_is_left_alone_and_it_is_said(tmp_path: Path) -> None:
@@ -259,7 +290,7 @@ def test_control_c_leaves_no_child(tmp_path: Path) -> None:
         "from local_tp.hardware.measuring.measure import Programs, measure\n"
         "hang = Program(tuple(json.loads(sys.argv[2])), 60.0)\n"
         "measure(rig(processor()), report=print, cache=None, models=Path(sys.argv[1]),\n"
-        "        programs=Programs(hang, hang, hang, hang))\n"
+        "        programs=Programs(*[hang] * 5))\n"
     )
     root = Path(__file__).parents[2]
     process = subprocess.Popen(

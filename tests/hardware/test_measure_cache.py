@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from local_tp.facts import PcieReading
 from local_tp.hardware.measuring.cache import Cache, Measured, default_folder
 from local_tp.hardware.measuring.killable import Outcome
 from local_tp.hardware.measuring.readings import Reading
@@ -21,7 +20,6 @@ FOUND = Measured(
             (Reading("forth", 26.1e9), Reading("wrong", 0.0, "forth", 64, True)), "hangs", "why"
         ),
     ),
-    (("0000:01:00.0", PcieReading(4, 16)),),
 )
 
 

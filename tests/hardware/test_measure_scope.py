@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from small_rigs import A, B, C, card, linked, processor, rig
 
-from local_tp.core import Rig
+from local_tp.core import DeviceKind, Rig
 from local_tp.facts import CardFacts, Verdict
 from local_tp.hardware.measuring.scope import worth_measuring
 
@@ -59,10 +59,23 @@ def test_every_pair_of_cards_in_the_order_of_their_slots() -> None:
     assert crews(machine) == [(("gloo",), (A, B, C)), (("nccl",), (A, B, C))]
 
 
-def test_cards_of_two_makers_make_no_pair_and_no_nccl() -> None:
-    machine = rig(card(A), card(B, kind="rocm"))
+def test_cards_of_two_makers_make_no_pair_and_no_crew() -> None:
+    machine = rig(card(A), card(B, kind="rocm"), card(C))
+    assert pairs(machine) == [(A, C)]
+    assert crews(machine) == [(("gloo",), (A, C)), (("nccl",), (A, C))]
+    assert crews(rig(card(A), card(B, kind="rocm"))) == []
+    intel = rig(card(A, kind="xpu"), card(B, kind="xpu"))
+    assert crews(intel) == [(("gloo",), (A, B))]
+
+
+def test_slices_of_a_card_make_a_crew_without_pairs_or_nccl() -> None:
+    whole = replace(card(A), facts=CardFacts(mig=True))
+    names = [f"{A}/mig-{number}" for number in (0, 1)]
+    slices = [replace(card(A), id=name, facts=CardFacts(slice_of=A)) for name in names]
+    machine = rig(whole, *slices, processor())
+    assert devices(machine, full=True) == [*names, "cpu"]
     assert pairs(machine) == []
-    assert crews(machine) == [(("gloo",), (A, B))]
+    assert crews(machine) == [(("gloo",), tuple(names))]
 
 
 @pytest.mark.parametrize("verdict", ["broken", "hangs", "failed"])
@@ -78,15 +91,20 @@ def test_a_pair_without_peer_access_is_no_bad_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "unless_full"),
+    ("kind", "facts", "used", "with_full"),
     [
-        (CardFacts(integrated=True), True),
-        (CardFacts(virtual=True), True),
-        (CardFacts(lost=True), False),
+        ("rocm", CardFacts(integrated=True), False, True),
+        ("cuda", CardFacts(integrated=True), True, True),
+        ("cuda", CardFacts(virtual=True), True, True),
+        ("cuda", CardFacts(lost=True), False, False),
+        ("cuda", CardFacts(mig=True), False, False),
+        ("cuda", CardFacts(compute_mode="Prohibited"), False, False),
     ],
 )
-def test_cards_that_no_plan_uses_are_left_out(facts: CardFacts, unless_full: bool) -> None:
-    machine = rig(card(A), replace(card(B), facts=facts))
-    assert devices(machine) == [A]
-    assert pairs(machine) == []
-    assert devices(machine, full=True) == ([A, B] if unless_full else [A])
+def test_cards_that_no_plan_uses_are_left_out(
+    kind: DeviceKind, facts: CardFacts, used: bool, with_full: bool
+) -> None:
+    machine = rig(card(A, kind), replace(card(B, kind), facts=facts))
+    assert devices(machine) == ([A, B] if used else [A])
+    assert pairs(machine) == ([(A, B)] if used else [])
+    assert devices(machine, full=True) == ([A, B] if with_full else [A])

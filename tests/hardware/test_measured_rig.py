@@ -8,22 +8,31 @@ import pytest
 from small_rigs import A, B, card, linked, processor, rig
 
 from local_tp.core import Link, Rig
-from local_tp.facts import Collective, PairFacts, PcieReading
+from local_tp.facts import Collective, PairFacts, PcieReading, SoftwareFacts
 from local_tp.hardware.measuring.cache import Measured
 from local_tp.hardware.measuring.killable import Ending, Outcome
 from local_tp.hardware.measuring.measured_rig import (
+    with_build,
     with_collectives,
     with_device,
     with_disk,
     with_pair,
 )
 from local_tp.hardware.measuring.readings import NOTE, Reading
-from local_tp.hardware.measuring.text import collective_line, device_line, disk_line, pair_line
+from local_tp.hardware.measuring.text import (
+    build_line,
+    collective_line,
+    device_line,
+    disk_line,
+    pair_line,
+)
 
 CARD = (
     Reading("bandwidth", 840e9),
     Reading("copy_to", 25e9),
     Reading("copy_from", 24e9),
+    Reading("pcie", 4, "generation"),
+    Reading("pcie", 8, "width"),
     Reading("matmul", 30e12, "float32"),
     Reading("matmul", 71e12, "bfloat16"),
     Reading("matmul", 70e12, "float16"),
@@ -39,11 +48,9 @@ SOUND = (
 )
 
 
-def measured(
-    *readings: Reading, ending: Ending = "done", loaded: PcieReading | None = None
-) -> Measured:
+def measured(*readings: Reading, ending: Ending = "done") -> Measured:
     reason = "" if ending == "done" else "why"
-    return Measured((Outcome(readings, ending, reason),), ((A, loaded),) if loaded else ())
+    return Measured((Outcome(readings, ending, reason),))
 
 
 def summed(*ranks: tuple[Reading, ...]) -> Measured:
@@ -56,7 +63,7 @@ def two() -> Rig:
 
 def test_a_card_s_rates() -> None:
     machine = two()
-    found = with_device(machine, machine.devices[0], measured(*CARD, loaded=PcieReading(4, 8)))
+    found = with_device(machine, machine.devices[0], measured(*CARD))
     known = found.devices[0]
     assert (known.bandwidth, known.flops) == (840e9, 71e12)
     assert (known.facts.copy_to, known.facts.copy_from) == (25e9, 24e9)
@@ -69,6 +76,24 @@ def test_a_card_s_rates() -> None:
         "float32 30.0 TOPS; bfloat16 71.0 TOPS; float16 70.0 TOPS"
         "; not measured: int8 matrix products: torch says: no"
     )
+
+
+def test_what_torch_was_built_for() -> None:
+    machine = replace(two(), software=SoftwareFacts(torch="2.9.1", torch_cuda="12.8"))
+    readings = (
+        Reading("cuda", detail="12.9"),
+        Reading("architecture", detail="sm_86"),
+        Reading("architecture", detail="compute_120"),
+    )
+    found = with_build(machine, measured(*readings))
+    assert found.software == SoftwareFacts(
+        torch="2.9.1", torch_cuda="12.9", torch_architectures=("sm_86", "compute_120")
+    )
+    assert build_line(found) == "  torch 2.9.1: sm_86, compute_120"
+    failed = with_build(found, measured(ending="failed"))
+    assert failed.software == found.software
+    assert failed.unknown == ("torch: not measured: the test failed: why",)
+    assert with_build(failed, measured(*readings)) == found
 
 
 def test_what_was_measured_before_the_end_is_not_lost() -> None:

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_bus import write
 from nvml_machine import build_stub, read_with, run_with
 
 from local_tp.codec import decode
 from local_tp.core import Device, Link, Pcie, Rig
 from local_tp.facts import CardFacts, NvLink, PairFacts, PcieReading, Process
 from local_tp.hardware.catalog import with_catalog
-from local_tp.hardware.devices import default_devices
+from local_tp.hardware.devices import default_devices, resolve_devices, why_left_out
 from local_tp.hardware.live.nvidia_card import bare_program
 
 MIB = 1024**2
@@ -164,12 +165,47 @@ def test_eight_cards_on_a_switch(stub: Path, tmp_path: Path) -> None:
     assert found.unknown == ()
 
 
-def test_a_card_in_slices_has_no_utilization(stub: Path, tmp_path: Path) -> None:
+def test_slices_are_devices_and_their_card_is_left_out(stub: Path, tmp_path: Path) -> None:
     found = read_with(stub, tmp_path, machine="mig")
-    (card,) = found.devices
-    assert (card.facts.mig, card.facts.utilization) == (True, None)
+    card, small, large = found.devices
+    assert (card.id, card.facts.mig, card.facts.utilization) == ("0000:81:00.0", True, None)
     assert card.total == 80 * GIB
+    assert (small.id, large.id) == ("0000:81:00.0/mig-0", "0000:81:00.0/mig-2")
+    assert (small.name, small.uuid) == ("NVIDIA H100 PCIe MIG 1g.10gb", "MIG-one")
+    assert (small.total, small.free) == (9856 * MIB, 9800 * MIB)
+    assert (small.capability, small.display, small.pcie) == ((9, 0), False, card.pcie)
+    facts = small.facts
+    assert (facts.slice_of, facts.profile, facts.mig) == (card.id, "1g.10gb", None)
+    assert (facts.used, facts.hidden) == (36 * MIB, 20 * MIB)
+    assert [process.used for process in facts.processes] == [300 * MIB, 200 * MIB, 100 * MIB]
+    # Its name does not tell its size; its attributes do: 3 of 7 and 40448 MiB.
+    assert (large.total, large.uuid, large.facts.profile) == (40320 * MIB, "MIG-three", "3g.40gb")
     assert found.unknown == ()
+    assert found.links == (Link(small.id, large.id, "host", facts=PairFacts(path="self")),)
+    rig = Rig(devices=found.devices)
+    assert default_devices(rig) == (small.id, large.id)
+    assert (why_left_out(card) or "").startswith("MIG is on")
+    assert resolve_devices(["81:00.0/mig-2", "cuda:1"], rig) == (large, small)
+
+
+def test_a_slice_has_its_share_of_its_cards_rates(stub: Path, tmp_path: Path) -> None:
+    card, small, _ = map(with_catalog, read_with(stub, tmp_path, machine="mig").devices)
+    share = 9856 / (80 * 1024)
+    assert card.bandwidth is not None
+    assert card.flops is not None
+    assert small.bandwidth == pytest.approx(share * card.bandwidth)
+    assert small.flops == pytest.approx(share * card.flops)
+    assert small.context == card.context > 0
+
+
+def test_mig_without_a_slice_says_how_to_make_one(stub: Path, tmp_path: Path) -> None:
+    found = read_with(stub, tmp_path, machine="mig", slices=0)
+    assert [device.id for device in found.devices] == ["0000:81:00.0"]
+    assert found.unknown == (
+        "0000:81:00.0: MIG is on and no slice was made: `nvidia-smi mig -cgi PROFILE -C` makes "
+        "one, `nvidia-smi -mig 0` gives the whole card back",
+    )
+    assert default_devices(Rig(devices=found.devices)) == ("cpu",)
 
 
 def test_under_wsl_memory_of_programs_is_not_told(stub: Path, tmp_path: Path) -> None:
@@ -185,6 +221,18 @@ def test_memory_shared_with_the_processor_is_the_pcs(stub: Path, tmp_path: Path)
     assert 0 < card.free <= card.total
     assert card.id == "000f:01:00.0"
     assert default_devices(Rig(devices=(card,))) == (card.id,)
+
+
+def test_shared_memory_is_what_the_container_has_of_it(stub: Path, tmp_path: Path) -> None:
+    mount = "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
+    files = {
+        "proc/self/cgroup": "0::/",
+        "proc/self/mountinfo": mount,
+        "sys/fs/cgroup/memory.max": str(64 * MIB),
+        "sys/fs/cgroup/memory.current": str(24 * MIB),
+    }
+    (card,) = read_with(stub, write(tmp_path, files), machine="spark").devices
+    assert (card.total, card.free) == (64 * MIB, 40 * MIB)
 
 
 def test_active_nvlink_between_two_cards(stub: Path, tmp_path: Path) -> None:

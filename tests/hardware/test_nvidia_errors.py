@@ -161,8 +161,9 @@ def test_a_display_that_cannot_be_asked_for_gets_the_larger_reserve(
     [
         (9, "not-running", "the driver is installed but not loaded: restart the PC"),
         (18, "mismatch", "the driver was updated while an older one is still loaded: restart"),
-        (4, None, "this user may not use the driver: add the user to the group"),
-        (999, None, "the driver does not answer: the driver reports an unknown error"),
+        (4, "no-permission", "this user may not use the driver: add the user to the group"),
+        (999, "unknown-error", "the driver answers with an unknown error: restart the container"),
+        (10, None, "the driver does not answer: the driver took too long"),
     ],
 )
 def test_a_library_whose_driver_does_not_answer(
@@ -177,10 +178,58 @@ def test_a_library_whose_driver_does_not_answer(
 def test_driver_and_count_that_cannot_be_read(stub: Path, tmp_path: Path) -> None:
     fail = "nvmlSystemGetDriverVersion:*:999,nvmlDeviceGetCount_v2:*:999"
     found = read_with(stub, tmp_path, fail=fail)
-    assert (found.driver, found.devices) == (None, ())
+    assert (found.driver, found.devices, found.fault) == (None, (), "unknown-error")
     assert found.unknown == (
         "NVIDIA driver version, number of NVIDIA cards: the driver reports an unknown error",
     )
+
+
+def test_a_fault_of_every_first_call_is_the_drivers(stub: Path, tmp_path: Path) -> None:
+    first = "nvmlDeviceGetHandleByIndex_v2"
+    found = read_with(stub, tmp_path, fail=f"{first}:0:4,{first}:1:4")
+    assert (found.devices, found.fault) == ((), "no-permission")
+    assert len(found.unknown) == 4
+    found = read_with(stub, tmp_path, fail=f"{first}:0:4")
+    assert ([card.id for card in found.devices], found.fault) == ([FIRST], None)
+
+
+CARD = "0000:81:00.0"
+SLICES = (
+    # what fails, the devices that are left, what is told
+    ("nvmlDeviceGetMaxMigDeviceCount:0:3", 1, f"{CARD}: number of MIG slices: not supported by"),
+    ("nvmlDeviceGetMigDeviceHandleByIndex:0:4", 1, f"{CARD}: MIG slice 0, MIG slice 1, MIG"),
+    ("nvmlDeviceGetUUID:90:4", 3, f"{CARD}/mig-0: UUID: no permission"),
+    ("nvmlDeviceGetName:90:999", 3, f"{CARD}/mig-0: name: the driver reports an unknown error"),
+    ("nvmlDeviceGetAttributes_v2:92:4", 3, f"{CARD}/mig-2: attributes: no permission"),
+    (
+        "nvmlDeviceGetMemoryInfo:92:4,nvmlDeviceGetMemoryInfo_v2:92:4",
+        2,
+        f"{CARD}/mig-2: memory: no permission",
+    ),
+)
+
+
+@pytest.mark.parametrize(("fail", "left", "told"), SLICES)
+def test_an_error_of_a_slice_costs_its_field_or_itself(
+    stub: Path, tmp_path: Path, fail: str, left: int, told: str
+) -> None:
+    found = read_with(stub, tmp_path, machine="mig", fail=fail)
+    assert len(found.devices) == left
+    assert found.devices[0].facts.mig is True
+    assert found.unknown[0].startswith(told)
+
+
+def test_a_card_lost_while_its_slices_are_read(stub: Path, tmp_path: Path) -> None:
+    found = read_with(stub, tmp_path, machine="mig", fail="nvmlDeviceGetUUID:92:15")
+    (card,) = found.devices
+    assert (card.id, card.facts.lost, card.total) == (CARD, True, 0)
+
+
+def test_memory_that_cannot_be_read_is_not_the_processors(stub: Path, tmp_path: Path) -> None:
+    fail = "nvmlDeviceGetMemoryInfo:0:999,nvmlDeviceGetMemoryInfo_v2:0:999"
+    found = read_with(stub, tmp_path, machine="quad", fail=fail)
+    assert [card.id[5:7] for card in found.devices] == ["02", "41", "42"]
+    assert "0000:01:00.0: left out, because its memory is not known" in found.unknown
 
 
 def test_no_library_is_simply_no_card_unless_a_driver_is_loaded(tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from xml.etree import ElementTree
 import pytest
 from report_rigs import eight, four, one, report_of, two
 
-from local_tp.core import Rig
+from local_tp.core import Link, Rig
+from local_tp.facts import CardFacts, PairFacts
+from local_tp.hardware.report.facts import tables
 from local_tp.hardware.report.html import report_html
 from local_tp.hardware.report.topology import pairs, sockets
-from local_tp.hardware.report.topology_svg import BROKEN, BUCKETS, bucket, topology_svg
+from local_tp.hardware.report.topology_lines import BROKEN, BUCKETS, bucket
+from local_tp.hardware.report.topology_svg import topology_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -122,10 +125,56 @@ def test_a_pair_of_which_nothing_is_known_has_no_line() -> None:
     assert len(pairs(eight())) == 28
 
 
-def test_the_legend_names_every_colour() -> None:
-    for rig in (one(), eight()):
-        assert {text for _, _, text in BUCKETS} <= set(words(rig))
-        assert "nominal only" in words(rig)
+LEGEND = {text for _, _, text in BUCKETS} | {"not known", "nominal only", "✕ fails"}
+
+
+def legend(rig: Rig) -> list[str]:
+    return [text for text in words(rig) if text in LEGEND]
+
+
+@pytest.mark.parametrize(
+    ("rig", "named"),
+    [
+        (one, ["6 to 12 GB/s"]),  # the card's own link, and no pair
+        (two, ["2 to 6 GB/s", "24 to 50 GB/s", "nominal only", "✕ fails"]),
+        (four, ["under 2 GB/s", "6 to 12 GB/s", "12 to 24 GB/s", "24 to 50 GB/s", "not known"]),
+        (eight, ["50 GB/s and more", "not known", "nominal only"]),
+    ],
+)
+def test_the_legend_names_what_is_drawn(rig: Callable[[], Rig], named: list[str]) -> None:
+    assert legend(rig()) == named
+
+
+def test_without_a_line_there_is_no_legend() -> None:
+    assert legend(Rig((one().devices[-1],))) == []
+
+
+def test_amds_bridge_has_its_own_name() -> None:
+    rig = four()
+    radeons = tuple(replace(d, kind="rocm") if d.kind == "cuda" else d for d in rig.devices)
+    rig = replace(rig, devices=radeons)
+    assert "XGMI 47.2 GB/s" in words(rig)
+    ways = next(table for table in tables(rig) if table.title == "Way between cards")
+    assert ways.rows[0][2] == "4 XGMI, P2P verified"
+    bare = replace(
+        rig, links=(Link(radeons[0].id, radeons[1].id, "host", facts=PairFacts(path="nvlink")),)
+    )
+    way = tables(bare)[0]
+    assert way.rows[0][2] == "XGMI"
+    assert "NVLink" not in report_html(report_of(rig))
+
+
+def test_slices_stand_in_their_cards_box() -> None:
+    rig = one()
+    card = replace(rig.devices[0], facts=CardFacts(vendor="nvidia", mig=True))
+    facts = CardFacts(vendor="nvidia", slice_of=card.id, profile="1g.10gb")
+    parts = [replace(card, id=f"{card.id}/mig-{n}", facts=facts) for n in (0, 1)]
+    links = (Link(parts[0].id, parts[1].id, "host", facts=PairFacts(path="self")),)
+    rig = replace(rig, devices=(card, *parts), links=links)
+    assert [len(socket.cards) for socket in sockets(rig)] == [1]
+    assert "12 GiB, MIG" in words(rig)
+    assert tables(rig) == ()
+    assert f"MIG slice 1g.10gb of {card.id}" in report_html(report_of(rig))
 
 
 def test_names_are_text() -> None:

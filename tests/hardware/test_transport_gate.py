@@ -9,7 +9,7 @@ from small_rigs import A, B, C, card, linked, processor, rig
 
 from local_tp.core import Link, Rig
 from local_tp.errors import DeviceError
-from local_tp.facts import Collective, PairFacts, Verdict
+from local_tp.facts import CardFacts, Collective, PairFacts, Verdict
 from local_tp.hardware.measuring.transport_gate import allowed_transport, may_copy_directly
 
 
@@ -30,6 +30,17 @@ def test_before_measuring_cards_go_through_the_host() -> None:
     assert allowed.transports == ("gloo",)
     assert allowed.reasons == (
         f"not NCCL: copies between {A} and {B} were not checked yet: measure this machine first",
+    )
+
+
+def test_slices_never_use_nccl() -> None:
+    machine = summed(two("good"), "nccl", A, B)
+    assert allowed_transport(machine, [A, B]).best == "nccl"
+    part = replace(machine.devices[1], facts=CardFacts(slice_of="0000:09:00.0"))
+    sliced = replace(machine, devices=(machine.devices[0], part, *machine.devices[2:]))
+    assert allowed_transport(sliced, [A, B]).transports == ("gloo",)
+    assert allowed_transport(sliced, [A, B]).reasons == (
+        "not NCCL: no MIG slice reaches another one",
     )
 
 

@@ -62,10 +62,13 @@ def test_a_long_report_does_not_block(tmp_path: Path) -> None:
     assert list(Examination().run(says(program, tmp_path)))[-1].report == a_report()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C is not a signal there")
-def test_stop_ends_the_process(tmp_path: Path) -> None:
+DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+
+
+@pytest.mark.parametrize("program", [WAITS, DEAF + WAITS], ids=["plain", "deaf to Ctrl+C"])
+def test_stop_ends_the_process(program: str, tmp_path: Path) -> None:
     mine = Examination()
-    views = mine.run(says(WAITS, tmp_path))
+    views = mine.run(says(program, tmp_path))
     assert next(views).phase == "running"
     assert next(views).lines == ("measuring",)
     (child,) = children()

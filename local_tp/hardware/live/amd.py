@@ -7,6 +7,7 @@ read. A processor's own graphics are kept and marked: they have no memory but th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from local_tp.hardware.live import pci
 from local_tp.hardware.live.amd_tools import AmdTools, read_tools
 from local_tp.hardware.live.linux_card import read_sensors
 
-MIB = 1024**2
+_XGMI = 11  # the compute driver's type of a link over an Infinity Fabric bridge
 # From PCI numbers where the kernel has no compute driver to say an architecture.
 _INTEGRATED_NUMBERS = frozenset(
     (0x1114, 0x13C0, 0x1506, 0x150E, 0x1586, 0x15BF, 0x15C8, 0x15D8, 0x15DD, 0x15E7)
@@ -37,11 +38,12 @@ class Found(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A graphics processor as the compute driver (KFD) numbers it."""
+    """A graphics processor as the compute driver (KFD) numbers it; `bridged` are slots by XGMI."""
 
     architecture: str | None
     gpu_id: int | None
     has_cores: bool  # one node with the processor's cores: an APU
+    bridged: frozenset[str] = frozenset()
 
 
 def read_amd(root: Path = Path("/")) -> Found:
@@ -57,10 +59,18 @@ def read_amd(root: Path = Path("/")) -> Found:
         if not device.total:
             unknown.append(f"{device.id}: the driver does not tell its memory")
     links = tuple(
-        Link(a.slot, b.slot, "host", facts=_pair(a, b, tools))
+        Link(a.slot, b.slot, "host", facts=_pair(a, b, nodes, tools))
         for a, b in combinations(functions, 2)
     )
     return Found(tuple(devices), links, tuple(unknown))
+
+
+def without_driver(functions: Iterable[pci.Function]) -> bool:
+    """Whether there are AMD cards that no driver holds. A processor's own graphics is none."""
+    return any(
+        f.vendor == pci.AMD and f.driver is None and f.device not in _INTEGRATED_NUMBERS
+        for f in functions
+    )
 
 
 def _device(card: pci.Function, node: Node | None, tools: AmdTools, root: Path) -> Device:
@@ -113,6 +123,7 @@ def _facts(card: pci.Function, node: Node | None, used: int | None, root: Path) 
         numa=pci.numa_node(card),
         integrated=_is_integrated(card, node, architecture),
         external=pci.is_external(card),
+        chipset=pci.hangs_off_chipset(card),
     )
 
 
@@ -139,10 +150,11 @@ def _discovered(card: pci.Function) -> str | None:
 
 def _nodes(root: Path) -> dict[str, Node]:
     """The compute driver's nodes by PCI bus id."""
-    nodes = {}
-    for folder in sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("*")):
-        text = pci.read_text(folder / "properties") or ""
-        values = {k: int(v) for k, v in re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)}
+    nodes: dict[str, Node] = {}
+    slots: dict[int, str] = {}
+    ends: dict[int, set[int]] = {}
+    for folder in sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("[0-9]*")):
+        values = _properties(folder)
         if not values.get("simd_count"):
             continue
         place, domain = values.get("location_id", 0), values.get("domain", 0)
@@ -154,7 +166,21 @@ def _nodes(root: Path) -> dict[str, Node]:
             gpu_id=pci.read_number(folder / "gpu_id"),
             has_cores=bool(values.get("cpu_cores_count")),
         )
-    return nodes
+        number = int(folder.name)
+        slots[number] = slot
+        links = [_properties(link) for link in folder.glob("io_links/*")]
+        ends[number] = {link.get("node_to", -1) for link in links if link.get("type") == _XGMI}
+    return {
+        slot: nodes[slot]._replace(
+            bridged=frozenset(slots[end] for end in ends[number] if end in slots)
+        )
+        for number, slot in slots.items()
+    }
+
+
+def _properties(folder: Path) -> dict[str, int]:
+    text = pci.read_text(folder / "properties") or ""
+    return {k: int(v) for k, v in re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)}
 
 
 def _processes(root: Path, gpu_id: int) -> tuple[Process, ...]:
@@ -168,6 +194,7 @@ def _processes(root: Path, gpu_id: int) -> tuple[Process, ...]:
     return tuple(sorted(found, key=lambda process: -(process.used or 0)))
 
 
-def _pair(a: pci.Function, b: pci.Function, tools: AmdTools) -> PairFacts:
-    bridged = frozenset((a.slot, b.slot)) in tools.bridged
+def _pair(a: pci.Function, b: pci.Function, nodes: dict[str, Node], tools: AmdTools) -> PairFacts:
+    node = nodes.get(a.slot)
+    bridged = frozenset((a.slot, b.slot)) in tools.bridged or (node and b.slot in node.bridged)
     return PairFacts(path="nvlink" if bridged else pci.path_between(a, b))

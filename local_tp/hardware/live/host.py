@@ -18,8 +18,9 @@ import psutil
 
 from local_tp.core import Device
 from local_tp.facts import HostFacts
-from local_tp.hardware.live.cgroup import cpu_quota, memory_limit
+from local_tp.hardware.live.cgroup import cpu_quota
 from local_tp.hardware.live.host_facts import attempt, read_host_facts
+from local_tp.hardware.live.ram import Ram, read_ram
 
 ORDERED_STORES = frozenset({"x86_64", "amd64", "x86", "i686"})
 GIB = 1024**3
@@ -46,7 +47,7 @@ class Host:
 def read_host(root: Path = Path("/")) -> Host:
     """This machine without its cards. `root` is where `/proc` and `/sys` are found."""
     unknown: list[str] = []
-    total, free = attempt("memory", lambda: _memory(root), (0, 0), unknown)
+    total, free = attempt("memory", lambda: read_ram(root), Ram(0, 0), unknown)
     bandwidth: float | None = None
     if nbytes := next((size for size in COPIED_BYTES if free >= FREE_TIMES * size), None):
         bandwidth = attempt("memory bandwidth", lambda: measure_bandwidth(nbytes), None, unknown)
@@ -84,15 +85,6 @@ def measure_bandwidth(nbytes: int) -> float:
         np.copyto(target, source)
         seconds.append(time.perf_counter() - started)
     return 2 * nbytes / min(seconds)
-
-
-def _memory(root: Path) -> tuple[int, int]:
-    """Bytes of memory that this process may use in all, and that are available now."""
-    memory = psutil.virtual_memory()
-    total, free = int(memory.total), int(memory.available)
-    if limit := memory_limit(root):
-        return min(total, limit.limit), min(total, free, limit.available)
-    return total, free
 
 
 def _cores(root: Path) -> int:

@@ -37,7 +37,7 @@ def attempt(what: str, read: Callable[[], T], otherwise: T, unknown: list[str]) 
     """What `read` returns; `otherwise`, and a line in `unknown`, where the system refuses."""
     try:
         return read()
-    except (OSError, ValueError, MemoryError, psutil.Error) as error:
+    except (OSError, ValueError, MemoryError, RuntimeError, psutil.Error) as error:
         unknown.append(f"{what}: {error}")
         return otherwise
 

@@ -90,6 +90,7 @@ def _device(card: pci.Function, root: Path) -> Device:
             numa=pci.numa_node(card),
             integrated=integrated,
             external=pci.is_external(card),
+            chipset=pci.hangs_off_chipset(card),
         ),
     )
 

@@ -6,9 +6,8 @@ graphics memory. Nothing is guessed: a card whose memory is not known has none t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 import psutil
@@ -25,31 +24,32 @@ from local_tp.hardware.live.nvidia_words import (
     DRIVER_MODELS,
     clock_reasons,
 )
+from local_tp.hardware.live.ram import Ram, read_ram
 
 T = TypeVar("T")
 
-MIB = 1024**2
-# Kept back on each card for the driver and for what other programs come to need.
-# These share the processor's memory, and NVML then has no memory of theirs to tell.
-_SHARED_MEMORY = re.compile(r"\b(GB10|Thor|Orin|Xavier|Tegra)\b", re.IGNORECASE)
 _NOT_AVAILABLE = (2**32 - 1, 2**64 - 1)
 
 
 class CardReading:
-    """The questions to one card. Raises NVML's errors of a lost card, and no others."""
+    """The questions to one card, or to a slice of it. Raises only NVML's errors of a lost card."""
 
-    def __init__(self, slot: str, handle: Any, reader: Reader) -> None:
-        self._slot, self._handle, self._reader = slot, handle, reader
+    def __init__(self, slot: str, handle: Any, reader: Reader, root: Path = Path("/")) -> None:
+        self._slot, self._handle, self._reader, self._root = slot, handle, reader, root
         self.name: str | None = None  # known even where the card is lost later on
 
     def device(self) -> Device | None:
         """The card, or None where its memory cannot be read."""
         self.name = self._ask("name", "Name")
         name = self.name or "NVIDIA card"
-        memory = self._memory(name)
-        if memory is None:
+        memory = self.memory()
+        ram = None if memory else self._processors_memory()
+        if memory is not None:
+            total, free, used, hidden = memory
+        elif ram is not None:
+            total, free, used, hidden = ram.total, ram.free, None, None
+        else:
             return None
-        total, free, used, hidden, shared = memory
         # New drivers no longer say whether a monitor is attached, only whether one is in use.
         active = self._ask("display", "DisplayActive")
         attached = self._optional("display attached", "DisplayMode")
@@ -68,22 +68,25 @@ class CardReading:
             pcie=Pcie(*now, *most),
             display=display,
             uuid=self._ask("UUID", "UUID"),
-            facts=self._facts(used, hidden, shared),
+            facts=self._facts(used, hidden, shared=ram is not None),
         )
 
-    def _memory(self, name: str) -> tuple[int, int, int | None, int | None, bool] | None:
-        """Total, free, used and reserved bytes, and whether they are the processor's own."""
+    def memory(self) -> tuple[int, int, int | None, int | None] | None:
+        """Total, free, used and reserved bytes."""
         # The second version tells apart what the driver holds back, which the first counts as used.
         detailed = self._optional("memory", "MemoryInfo", pynvml.nvmlMemory_v2)
         if detailed is not None:
-            return detailed.total, detailed.free, detailed.used, detailed.reserved, False
-        if _SHARED_MEMORY.search(name):
-            memory = psutil.virtual_memory()
-            return memory.total, memory.available, None, None, True
-        plain = self._ask("memory", "MemoryInfo")
-        return plain and (plain.total, plain.free, plain.used, None, False)
+            return detailed.total, detailed.free, detailed.used, detailed.reserved
+        plain = self._optional("memory", "MemoryInfo")
+        return plain and (plain.total, plain.free, plain.used, None)
 
-    def _facts(self, used: int | None, hidden: int | None, shared: bool) -> CardFacts:
+    def _processors_memory(self) -> Ram | None:
+        """The PC's memory for a card that has none of its own, as NVML says it: not supported."""
+        if self._reader.lacks(_call("MemoryInfo"), self._handle):
+            return read_ram(self._root)
+        return None
+
+    def _facts(self, used: int | None, hidden: int | None, *, shared: bool) -> CardFacts:
         bar1 = self._optional("BAR1", "BAR1MemoryInfo")
         utilization = self._optional("utilization", "UtilizationRates")
         virtual = self._optional("virtualization mode", "VirtualizationMode")
@@ -99,7 +102,7 @@ class CardReading:
             architecture=self._word("architecture", "Architecture", ARCHITECTURES),
             used=used,
             hidden=hidden,
-            processes=self._processes(),
+            processes=self.processes(),
             bar1_total=bar1 and bar1.bar1Total,
             bar1_used=bar1 and bar1.bar1Used,
             pcie_card=None if fastest is None else PcieReading(generation=fastest),
@@ -158,7 +161,7 @@ class CardReading:
         found: int | None = self._optional("uncorrected errors", "TotalEccErrors", kind, since)
         return found
 
-    def _processes(self) -> tuple[Process, ...]:
+    def processes(self) -> tuple[Process, ...]:
         """Who holds the card's memory; a program that computes and draws is listed once."""
         found: dict[int, Process] = {}
         for what in ("Compute", "Graphics"):

@@ -16,13 +16,14 @@ import pynvml
 
 from local_tp.codec import encode
 from local_tp.core import Device
-from local_tp.facts import CardFacts, DriverFault
+from local_tp.facts import CardFacts
 from local_tp.hardware.devices import bus_id, in_slot_order
 from local_tp.hardware.live.nvidia import REMEDY, Nvidia, Progress
 from local_tp.hardware.live.nvidia_card import CardReading
-from local_tp.hardware.live.nvidia_pairs import read_pairs
+from local_tp.hardware.live.nvidia_pairs import read_pairs, slice_links
 from local_tp.hardware.live.nvidia_reader import GONE, Reader
-from local_tp.hardware.live.nvidia_words import error_words
+from local_tp.hardware.live.nvidia_slices import read_slices
+from local_tp.hardware.live.nvidia_words import error_words, fault_of
 
 
 @dataclass(slots=True)
@@ -33,13 +34,19 @@ class Reading:
     driver: str | None = None
     cuda: str | None = None
     cards: list[tuple[Device, Any]] = field(default_factory=list)
+    slices: list[Device] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     nameless: list[int] = field(default_factory=list)
+    codes: set[int] = field(default_factory=set)  # of errors that cost every card
 
     def found(self) -> Nvidia:
-        devices = sorted((device for device, _ in self.cards), key=in_slot_order)
+        devices = sorted([*(device for device, _ in self.cards), *self.slices], key=in_slot_order)
         return Nvidia(
-            tuple(devices), driver=self.driver, cuda=self.cuda, unknown=tuple(self.unknown)
+            tuple(devices),
+            driver=self.driver,
+            cuda=self.cuda,
+            fault=None if devices else fault_of(self.codes),
+            unknown=tuple(self.unknown),
         )
 
     def say(self, asking: str) -> None:
@@ -64,6 +71,7 @@ def main(root: Path) -> None:
     )
     links, unknown = read_pairs(whole)
     reading.unknown += unknown
+    links = (*links, *slice_links(reading.slices, [card for card, _ in whole], links))
     found = replace(reading.found(), links=links)
     _write(Progress(found, "NVIDIA driver"))
     shutdown = Reader()
@@ -78,6 +86,7 @@ def _read_cards(reading: Reading) -> None:
     reading.cuda = None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}"
     count = system.ask("number of NVIDIA cards", pynvml.nvmlDeviceGetCount) or 0
     reading.unknown += system.unknown
+    reading.codes |= system.codes
     for index in range(count):
         _read_card(index, reading)
 
@@ -95,19 +104,26 @@ def _read_card(index: int, reading: Reading) -> None:
         if not slot:
             line = f"{label}: left out, because its PCI bus id is not known"
             reading.unknown += [*reader.unknown, line]
+            reading.codes |= reader.codes
             return
         reader.subject = slot
         reading.say(slot)
-        card = CardReading(slot, handle, reader)
+        card = CardReading(slot, handle, reader, reading.root)
         device = card.device()
         reading.unknown += reader.unknown
         if device is None:
             reading.unknown.append(f"{slot}: left out, because its memory is not known")
-        else:
-            reading.cards.append((device, handle))
+            return
+        reading.cards.append((device, handle))
+        if device.facts.mig:
+            reading.say(f"{slot}, MIG slices")
+            slices, unknown = read_slices(device, handle, reading.root)
+            reading.slices += slices
+            reading.unknown += unknown
     except GONE as error:
         reading.unknown.append(f"{slot or label}: {error_words(error.value)}; {REMEDY}")
         if slot:
+            reading.cards = [entry for entry in reading.cards if entry[0].id != slot]
             reading.cards.append(
                 (_lost(slot, index, reading.root, card.name if card else None), None)
             )
@@ -149,28 +165,28 @@ def _without_driver(code: int, root: Path) -> Nvidia:
     loaded = (root / "proc/driver/nvidia").exists()
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and not loaded:
         return Nvidia()  # no driver, hence no card that could be used
-    faults: dict[int, tuple[DriverFault | None, str]] = {
+    remedies = {
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
-            "library-missing",
             "the driver is loaded but its NVML library was not found: install the package that "
-            "holds libnvidia-ml.so.1, or let the container see the driver's utilities",
+            "holds libnvidia-ml.so.1, or let the container see the driver's utilities"
         ),
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
-            "not-running",
-            "the driver is installed but not loaded: restart the PC, or reinstall the driver",
+            "the driver is installed but not loaded: restart the PC, or reinstall the driver"
         ),
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-            "mismatch",
-            "the driver was updated while an older one is still loaded: restart the PC",
+            "the driver was updated while an older one is still loaded: restart the PC"
         ),
         pynvml.NVML_ERROR_NO_PERMISSION: (
-            None,
             "this user may not use the driver: add the user to the group that owns "
-            "/dev/nvidiactl, or let the container have the device files",
+            "/dev/nvidiactl, or let the container have the device files"
+        ),
+        pynvml.NVML_ERROR_UNKNOWN: (
+            "the driver answers with an unknown error: restart the container, if this is one, "
+            "which may have lost its device files, and else the PC"
         ),
     }
-    fault, why = faults.get(code, (None, f"the driver does not answer: {error_words(code)}"))
-    return Nvidia(fault=fault, unknown=(f"NVIDIA cards: {why}",))
+    why = remedies.get(code, f"the driver does not answer: {error_words(code)}")
+    return Nvidia(fault=fault_of({code}), unknown=(f"NVIDIA cards: {why}",))
 
 
 def _write(progress: Progress) -> None:

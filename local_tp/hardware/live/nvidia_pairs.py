@@ -37,6 +37,24 @@ def read_pairs(cards: Sequence[tuple[Device, Any]]) -> tuple[tuple[Link, ...], t
     return tuple(links), tuple(unknown)
 
 
+def slice_links(
+    slices: Sequence[Device], cards: Sequence[Device], links: Sequence[Link]
+) -> tuple[Link, ...]:
+    """Links of MIG slices among themselves and with other cards, on their own cards' ways.
+
+    All go through the PC's memory: no slice reaches another's, or is reached.
+    """
+    paths = {frozenset((link.a, link.b)): link.facts.path for link in links}
+    found = []
+    for a, b in combinations((*cards, *slices), 2):
+        homes = [device.facts.slice_of or device.id for device in (a, b)]
+        if not (a.facts.slice_of or b.facts.slice_of) or b.facts.slice_of == a.id:
+            continue
+        path = "self" if homes[0] == homes[1] else paths.get(frozenset(homes))
+        found.append(Link(a.id, b.id, "host", facts=PairFacts(path=path)))
+    return tuple(found)
+
+
 def _pair(a: Device, a_handle: Any, b: Device, b_handle: Any, reader: Reader) -> PairFacts:
     def p2p(what: str, index: int) -> P2pStatus | None:
         call = pynvml.nvmlDeviceGetP2PStatus

@@ -36,6 +36,7 @@ class Reader:
     """Asks NVML about `subject`, and gathers what it did not tell, by the reason it gave."""
 
     subject: str = ""
+    codes: set[int] = field(default_factory=set)  # of the errors that `ask` met
     _missing: dict[str, list[str]] = field(default_factory=dict)
 
     def ask(self, what: str, call: Callable[..., T], *arguments: object) -> T | None:
@@ -45,6 +46,7 @@ class Reader:
         except GONE:
             raise
         except pynvml.NVMLError as error:
+            self.codes.add(error.value)
             self.miss(what, error_words(error.value))
         except UnicodeDecodeError:
             self.miss(what, "the driver's answer is no text")
@@ -62,6 +64,16 @@ class Reader:
         except UnicodeDecodeError:
             self.miss(what, "the driver's answer is no text")
         return None
+
+    def lacks(self, call: Callable[..., object], *arguments: object) -> bool:
+        """Whether the driver says that this card has no such thing; no other error counts."""
+        try:
+            call(*arguments)
+        except GONE:
+            raise
+        except pynvml.NVMLError as error:
+            return bool(error.value == pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return False
 
     def miss(self, what: str, why: str) -> None:
         """Note that `what` is not known."""

@@ -6,10 +6,10 @@ a machine reads the same when it is probed and when its owner pastes that progra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from local_tp.facts import DriverModel, P2pStatus, Path
+from local_tp.facts import DriverFault, DriverModel, P2pStatus, Path
 
 ERRORS: Mapping[int, str] = MappingProxyType(
     {
@@ -44,6 +44,17 @@ ERRORS: Mapping[int, str] = MappingProxyType(
         29: "the card is in a state that does not allow it",
         30: "this kind of reset is not supported",
         999: "the driver reports an unknown error",
+    }
+)
+
+# Errors that say of the whole driver why no card can be read.
+FAULTS: Mapping[int, DriverFault] = MappingProxyType(
+    {
+        4: "no-permission",
+        9: "not-running",
+        12: "library-missing",
+        18: "mismatch",
+        999: "unknown-error",
     }
 )
 
@@ -109,6 +120,11 @@ _CLOCK_REASONS: Mapping[int, str] = MappingProxyType(
 def error_words(code: int) -> str:
     """What an NVML error code means to a person."""
     return ERRORS.get(code, f"the driver reports error {code}")
+
+
+def fault_of(codes: Collection[int]) -> DriverFault | None:
+    """What is wrong with a driver that answered with these errors and told of no card."""
+    return next((fault for code, fault in FAULTS.items() if code in codes), None)
 
 
 def clock_reasons(bits: int) -> tuple[str, ...]:

@@ -16,10 +16,15 @@ from local_tp.facts import PcieReading
 from local_tp.hardware.devices import bus_id
 
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
+_AMD_PROCESSOR = 0x1022
 _DISPLAY, _ACCELERATOR = 0x03, 0x12  # PCI base classes
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}  # by GT/s
 # Intel's cards carry a PCIe switch of their own; the kernel tells it from a slot only by number.
 _INTEL_CARD_SWITCHES = frozenset({0x4FA0, 0x4FA1, 0x4FA4, 0xE2F0, 0xE2F1, 0xE2FF})
+# The switches that AMD's chipsets (300 to 800 series) are, seen from the bus; X570's has another.
+_AMD_CHIPSETS = range(0x43A0, 0x4400)
+_X570_SWITCH = 0x57AD
+_INTEL_CHIPSET_SLOTS = frozenset({"1b", "1c", "1d"})  # of root ports; the processor's are 01 and 06
 _NAME_TABLES = ("usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids", "usr/share/pci.ids")
 
 
@@ -109,6 +114,12 @@ def is_external(function: Function) -> bool | None:
     return True if any(f.text("removable") == "removable" for f in chain) else None
 
 
+def hangs_off_chipset(function: Function) -> bool | None:
+    """True where the way to the processor leads through the chipset, as far as numbers tell."""
+    above = bridges(function)
+    return True if any(map(_of_chipset, above)) else None
+
+
 def numa_node(function: Function) -> int | None:
     node = function.number("numa_node")
     return None if node is None or node < 0 else node
@@ -167,6 +178,14 @@ def _on_card(bridge: Function, function: Function) -> bool:
         return bridge.vendor == INTEL and bridge.device in _INTEL_CARD_SWITCHES
     # AMD's processors have bridges of another vendor number than its cards.
     return function.vendor == bridge.vendor == AMD
+
+
+def _of_chipset(bridge: Function) -> bool:
+    if bridge.vendor == INTEL:
+        bus, slot = bridge.slot.rsplit(".", 1)[0].rsplit(":", 2)[1:]
+        return bus == "00" and slot in _INTEL_CHIPSET_SLOTS
+    known = bridge.device in _AMD_CHIPSETS or bridge.device == _X570_SWITCH
+    return bridge.vendor == _AMD_PROCESSOR and known
 
 
 def _host_bridge(function: Function) -> str:

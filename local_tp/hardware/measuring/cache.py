@@ -17,18 +17,16 @@ from pathlib import Path
 
 from local_tp import codec, settings
 from local_tp.errors import InputError
-from local_tp.facts import PcieReading
 from local_tp.hardware.measuring.killable import Outcome
 
-VERSION = 1  # of the measuring code: a change that makes old numbers wrong counts it up
+VERSION = 2  # of the measuring code: a change that makes old numbers wrong counts it up
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run of children found, one outcome a child, and the slots' links meanwhile."""
+    """What one run of children found, one outcome a child."""
 
     outcomes: tuple[Outcome, ...]
-    loaded: tuple[tuple[str, PcieReading], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

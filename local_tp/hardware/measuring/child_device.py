@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from local_tp.hardware.devices import SLICE
 from local_tp.hardware.measuring.child import serve
 from local_tp.hardware.measuring.child_torch import fastest, find
+from local_tp.hardware.measuring.pcie_load import PcieWatch
 from local_tp.hardware.measuring.readings import NOTE, READY, DeviceRequest, Reading
 
 SMALLEST, LARGEST = 256, 4096  # rows and columns of the matrices
@@ -36,7 +38,12 @@ def measure(request: DeviceRequest) -> Iterator[Reading]:
         yield Reading("bandwidth", copy_in_threads(request.nbytes, 1), "one")
     else:
         yield Reading("bandwidth", _within(device, request.nbytes))
-        yield from _with_host(device, request.nbytes)
+        watch = PcieWatch(request.place.id.partition(SLICE)[0])
+        with watch.meanwhile():
+            yield from _with_host(device, request.nbytes)
+        if loaded := watch.fastest:
+            yield Reading("pcie", loaded.generation or 0, "generation")
+            yield Reading("pcie", loaded.width or 0, "width")
     for dtype in request.dtypes:
         yield _matmul(device, dtype)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from local_tp.errors import DeviceError
-from local_tp.hardware.devices import bus_id
+from local_tp.hardware.devices import SLICE, bus_id
 from local_tp.hardware.measuring.readings import Place
 
 SHORTEST = 2e-2  # seconds a timed batch lasts at least, many times what a clock or a call costs
@@ -31,12 +31,18 @@ def find(place: Place) -> torch.device:
             f"{getattr(card, 'pci_device_id', 0):02x}.0"
         )
         named = place.uuid is not None and str(getattr(card, "uuid", "")) in place.uuid
-        if slot == place.id or named:
+        if slot == place.id or named or _only_slice(place, slot):
             return torch.device("cuda", index)
     raise DeviceError(
         f"torch {torch.__version__} sees no card at {place.id}: install the torch build that fits "
         "the card and its driver, with `local-tp` started anew afterwards"
     )
+
+
+def _only_slice(place: Place, slot: str | None) -> bool:
+    """Whether the card in `slot` is shown as the one slice that this process may see."""
+    home, is_slice, _ = place.id.partition(SLICE)
+    return bool(is_slice) and slot == home and torch.cuda.device_count() == 1
 
 
 def _only_xpu(place: Place) -> torch.device:

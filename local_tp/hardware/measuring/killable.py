@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
@@ -60,9 +60,8 @@ def run(
     program: Program,
     requests: Sequence[Request],
     environments: Sequence[dict[str, str]],
-    watch: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
-    """One child a request, all at once; `watch` is called again and again while they run.
+    """One child a request, all at once.
 
     A child that is ready but falls silent "hangs". One that dies, cannot be started or does
     not get ready "failed", and the others with it, for they would wait for it.
@@ -70,15 +69,16 @@ def run(
     children: list[_Child] = []
     try:
         for request, environment in zip(requests, environments, strict=True):
-            children.append(_Child(program, request, environment))
-        _wait(children, watch)
+            children.append(_Child(program, environment))
+            children[-1].ask(request)  # apart: whatever interrupts it finds the child in the list
+        _wait(children)
         return [child.outcome() for child in children]
     finally:
         for child in children:
             child.end()
 
 
-def _wait(children: Sequence[_Child], watch: Callable[[], None]) -> None:
+def _wait(children: Sequence[_Child]) -> None:
     """Until all have ended, one is late, or one has failed and the others had time to follow."""
     failed_at: float | None = None
     while any(child.running for child in children):
@@ -89,14 +89,13 @@ def _wait(children: Sequence[_Child], watch: Callable[[], None]) -> None:
             failed_at = now
         if failed_at is not None and now > failed_at + GRACE:
             return
-        watch()
         time.sleep(POLL)
 
 
 class _Child:
     """One running process and what it has said so far."""
 
-    def __init__(self, program: Program, request: Request, environment: dict[str, str]) -> None:
+    def __init__(self, program: Program, environment: dict[str, str]) -> None:
         self._program = program
         self._readings: list[Reading] = []
         self._heard: float | None = None  # when it was ready, or answered last
@@ -115,12 +114,15 @@ class _Child:
             self._log.close()
             raise
         self._started = time.monotonic()
+        self._reader: threading.Thread | None = None
+
+    def ask(self, request: Request) -> None:
+        """Say what to measure, and listen."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._reader = threading.Thread(
-            target=self._read, args=(self._process.stdout,), daemon=True
-        )
-        self._reader.start()
+        reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        reader.start()
+        self._reader = reader
         with contextlib.suppress(BrokenPipeError):  # it is gone already, which `outcome` tells
             self._process.stdin.write(json.dumps(codec.encode(request)).encode() + b"\n")
             self._process.stdin.flush()
@@ -141,7 +143,7 @@ class _Child:
     def outcome(self) -> Outcome:
         """What it said, once nobody waits for more."""
         running = self.running
-        if not running:
+        if not running and self._reader is not None:
             self._reader.join()
         readings = tuple(self._readings)
         if self._nonsense:
@@ -161,7 +163,8 @@ class _Child:
             self._process.wait(UNKILLABLE)
         except subprocess.TimeoutExpired:
             return  # stuck inside a driver, where no signal reaches: the system ends it when it can
-        self._reader.join()
+        if self._reader is not None:
+            self._reader.join()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from local_tp import settings
@@ -20,8 +20,8 @@ from local_tp.core import Device, Rig
 from local_tp.hardware.measuring import killable, measured_rig
 from local_tp.hardware.measuring.cache import Cache, Measured
 from local_tp.hardware.measuring.killable import Outcome, Program, module
-from local_tp.hardware.measuring.pcie_load import PcieWatch
 from local_tp.hardware.measuring.readings import (
+    BuildRequest,
     CollectiveRequest,
     DeviceRequest,
     DiskRequest,
@@ -29,8 +29,14 @@ from local_tp.hardware.measuring.readings import (
     Place,
     Request,
 )
-from local_tp.hardware.measuring.scope import worth_measuring
-from local_tp.hardware.measuring.text import collective_line, device_line, disk_line, pair_line
+from local_tp.hardware.measuring.scope import Scope, worth_measuring
+from local_tp.hardware.measuring.text import (
+    build_line,
+    collective_line,
+    device_line,
+    disk_line,
+    pair_line,
+)
 
 MIB = 1024**2
 SMALLEST_BUFFER = 16 * MIB
@@ -50,6 +56,7 @@ class Programs:
     pair: Program
     collective: Program
     disk: Program
+    build: Program
 
 
 def standard_programs() -> Programs:
@@ -60,6 +67,7 @@ def standard_programs() -> Programs:
         pair=Program(module(f"{package}_pair"), 30.0),
         collective=Program(module(f"{package}_collective"), 30.0),
         disk=Program(module(f"{package}_disk"), 20.0),
+        build=Program(module(f"{package}_build"), 20.0),
     )
 
 
@@ -72,15 +80,21 @@ def measure(
     again: bool = False,
     models: Path | None = None,
     programs: Programs | None = None,
+    scope: Scope | None = None,
 ) -> Rig:
     """`rig` with what was measured of it: rates, verdicts, collectives, and why some are missing.
 
     `cache` is the folder of kept measurements (`measure_cache.default_folder()`), None for none;
     `again` ignores what it holds. `models` is the folder whose disk is read, the settings' by
-    default. `report` takes progress, a line at a time.
+    default. `report` takes progress, a line at a time. `scope` names the devices, pairs and
+    collectives to measure in place of all that are worth it, and then nothing else is.
     """
     session = _Session(Cache(cache, report), report, again, programs or standard_programs())
+    if scope is not None:
+        return session.named(rig, scope)
     scope = worth_measuring(rig, full)
+    if any(device.kind != "cpu" for device in scope.devices):
+        rig = session.build(rig)
     for device in scope.devices:
         rig = session.device(rig, device)
     for a, b in scope.pairs:
@@ -90,14 +104,42 @@ def measure(
     return session.disk(rig, models or settings.models())
 
 
+def with_kept(rig: Rig, cache: Path, report: Callable[[str], None]) -> Rig:
+    """`rig` with all that earlier measurements kept of it. Starts nothing."""
+    session = _Session(Cache(cache, report), _silent, False, standard_programs(), starts=False)
+    scope = worth_measuring(rig, False)
+    rig = session.named(with_kept_build(rig, cache, report), replace(scope, collectives=()))
+    return session.named(rig, Scope((), (), worth_measuring(rig, False).collectives))
+
+
+def with_kept_build(rig: Rig, cache: Path, report: Callable[[str], None]) -> Rig:
+    """`rig` with what the installed torch was built for, if an earlier measurement asked it."""
+    kept = Cache(cache, report).find(_build_of(rig)) if rig.software.torch else None
+    return measured_rig.with_build(rig, kept) if kept else rig
+
+
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """One run of `measure`: where to keep results, whom to tell, what to start."""
+    """One run of `measure`: where to keep results, whom to tell, what to start.
+
+    One that `starts` nothing only reads what is kept.
+    """
 
     cache: Cache
     report: Callable[[str], None]
     again: bool
     programs: Programs
+    starts: bool = True
+
+    def named(self, rig: Rig, scope: Scope) -> Rig:
+        """What a scope names, and no more."""
+        for device in scope.devices:
+            rig = self.device(rig, device)
+        for a, b in scope.pairs:
+            rig = self.pair(rig, a, b, False)
+        for transports, ranks in scope.collectives:
+            rig = self.collectives(rig, transports, ranks)
+        return rig
 
     def device(self, rig: Rig, device: Device) -> Rig:
         nbytes = _buffer([device], DEVICE_BUFFER)
@@ -108,6 +150,8 @@ class _Session:
         request = DeviceRequest(_place(device), nbytes, threads, DTYPES)
         subject = ("device", str(threads), *_identity(rig, [device]))
         measured = self._measured(subject, self.programs.device, [request], [[device]])
+        if measured is None:
+            return rig
         rig = measured_rig.with_device(rig, device, measured)
         self.report(device_line(rig, device.id))
         return rig
@@ -121,6 +165,8 @@ class _Session:
         request = PairRequest(_place(a), _place(b), nbytes, both)
         subject = ("pair", f"both={both}", *_identity(rig, [a, b]))
         measured = self._measured(subject, self.programs.pair, [request], [[a, b]])
+        if measured is None:
+            return rig
         rig = measured_rig.with_pair(rig, a.id, b.id, measured)
         self.report(pair_line(rig, a.id, b.id))
         return rig
@@ -143,10 +189,25 @@ class _Session:
                 for rank, device in enumerate(ranks)
             ]
             measured = self._measured(subject, program, requests, [[d] for d in ranks])
+        if measured is None:
+            return rig
         ids = [device.id for device in ranks]
         rig = measured_rig.with_collectives(rig, transports, ids, measured)
         for transport in transports:
             self.report(collective_line(rig, transport, ids))
+        return rig
+
+    def build(self, rig: Rig) -> Rig:
+        """What torch's kernels run on, which only torch itself tells for certain."""
+        if rig.software.torch is None:
+            return measured_rig.with_unknown(rig, "torch", ["it is not installed"])
+        self.report("asking torch which cards it was built for")
+        request = BuildRequest(rig.software.torch)
+        measured = self._measured(_build_of(rig), self.programs.build, [request], [[]])
+        if measured is None:
+            return rig
+        rig = measured_rig.with_build(rig, measured)
+        self.report(build_line(rig))
         return rig
 
     def disk(self, rig: Rig, folder: Path) -> Rig:
@@ -168,8 +229,8 @@ class _Session:
         program: Program,
         requests: Sequence[Request],
         seen: Sequence[Sequence[Device]],
-    ) -> Measured:
-        """What is kept of the subject, or else measured now and kept.
+    ) -> Measured | None:
+        """What is kept of the subject, or else measured now and kept; None if nothing may start.
 
         A failure is not kept: a card may be full today only. Neither is a device's hang, while a
         pair's is: it would be waited for again at every start.
@@ -177,6 +238,8 @@ class _Session:
         if not self.again and (kept := self.cache.find(subject)):
             self.report("  as measured before")
             return kept
+        if not self.starts:
+            return None
         measured = self._run(program, requests, seen)
         endings = {outcome.ending for outcome in measured.outcomes}
         if endings == {"done"} or (endings <= {"done", "hangs"} and subject[0] != "device"):
@@ -187,14 +250,20 @@ class _Session:
         self, program: Program, requests: Sequence[Request], seen: Sequence[Sequence[Device]]
     ) -> Measured:
         """`seen` are the devices of each child; it may open no others."""
-        slots = {device.id for devices in seen for device in devices if device.kind != "cpu"}
-        watch = PcieWatch(tuple(sorted(slots)))
         environments = [killable.environment(_visible(devices)) for devices in seen]
         try:
-            outcomes = killable.run(program, requests, environments, watch.look)
+            outcomes = killable.run(program, requests, environments)
         except OSError as error:
             outcomes = [Outcome((), "failed", f"it cannot be started: {error}")] * len(requests)
-        return Measured(tuple(outcomes), tuple(sorted(watch.fastest.items())))
+        return Measured(tuple(outcomes))
+
+
+def _silent(line: str) -> None:
+    """Nobody is told what was measured long ago."""
+
+
+def _build_of(rig: Rig) -> tuple[str, ...]:
+    return "torch's build", rig.software.torch or "", sys.executable
 
 
 def _place(device: Device) -> Place:

@@ -6,11 +6,11 @@ and why it ended early, becomes a line of `unknown`; an old line on the same mat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from local_tp.core import Device, Link, LinkKind, Rig
-from local_tp.facts import Collective, PairFacts, Verdict
+from local_tp.facts import Collective, PairFacts, PcieReading, Verdict
 from local_tp.hardware.measuring.cache import Measured
 from local_tp.hardware.measuring.killable import Outcome
 from local_tp.hardware.measuring.readings import NOTE, Reading
@@ -30,7 +30,7 @@ def with_device(rig: Rig, device: Device, measured: Measured) -> Rig:
         matmul=matmul or device.facts.matmul,
         copy_to=rates.get(("copy_to", ""), device.facts.copy_to),
         copy_from=rates.get(("copy_from", ""), device.facts.copy_from),
-        pcie_loaded=dict(measured.loaded).get(device.id, device.facts.pcie_loaded),
+        pcie_loaded=_loaded(rates) or device.facts.pcie_loaded,
     )
     known = replace(device, facts=facts, flops=max(sixteen, default=device.flops))
     if device.kind != "cpu":
@@ -123,6 +123,17 @@ def with_collectives(
     return _with_notes(rig, name, failing[0] if failing else measured.outcomes[0])
 
 
+def with_build(rig: Rig, measured: Measured) -> Rig:
+    """The rig with what torch was built for."""
+    (outcome,) = measured.outcomes
+    if outcome.ending != "done":
+        return _with_notes(rig, "torch", outcome)
+    names = tuple(r.detail for r in outcome.readings if r.what == "architecture")
+    cuda = next((r.detail for r in outcome.readings if r.what == "cuda"), rig.software.torch_cuda)
+    rig = replace(rig, software=replace(rig.software, torch_architectures=names, torch_cuda=cuda))
+    return with_unknown(rig, "torch", [])
+
+
 def with_disk(rig: Rig, outcome: Outcome) -> Rig:
     """The rig with the read speed of the folder where models are."""
     rate = _rates(outcome.readings).get(("disk_read", ""), rig.host.disk_read)
@@ -148,6 +159,11 @@ def _with_notes(rig: Rig, subject: str, outcome: Outcome) -> Rig:
 
 def _with(rig: Rig, device: Device) -> Rig:
     return replace(rig, devices=tuple(device if d.id == device.id else d for d in rig.devices))
+
+
+def _loaded(rates: Mapping[tuple[str, str], float]) -> PcieReading | None:
+    generation, width = (rates.get(("pcie", what)) for what in ("generation", "width"))
+    return PcieReading(int(generation), int(width)) if generation and width else None
 
 
 def _rates(readings: Sequence[Reading]) -> dict[tuple[str, str], float]:

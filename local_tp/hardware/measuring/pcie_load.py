@@ -1,60 +1,68 @@
-"""PCI Express links as they are while they carry data, read from outside the process that copies.
+"""A PCI Express link as it is while it carries data, read from outside the code that copies.
 
 An idle card slows its link down, so only the fastest state seen under load says what a slot gives.
-Knows nothing of who copies. Reading takes microseconds and makes no context.
+Knows nothing of who copies. Reading takes microseconds and makes no context, but a driver in
+trouble may never answer: only processes that can be killed look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pynvml
 
 from local_tp.facts import PcieReading
+from local_tp.hardware.live import pci
 
-T = TypeVar("T")
-
-AMD = "0x1002"
-# Giga-transfers a second of each generation, as the kernel writes them.
-GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
+PERIOD = 0.01  # seconds between looks
+PATIENCE = 1.0  # seconds for a look that is under way at the end
 
 
 @dataclass(slots=True)
 class PcieWatch:
-    """Keeps the fastest state of each slot; `look` is called while something copies."""
+    """Keeps the fastest state of one slot's link."""
 
-    slots: tuple[str, ...]
+    slot: str
     root: Path = Path("/")
-    fastest: dict[str, PcieReading] = field(default_factory=dict)
+    fastest: PcieReading | None = None
 
     def look(self) -> None:
-        for slot in self.slots:
-            now = read_link(slot, self.root)
-            if now and _speed(now) > _speed(self.fastest.get(slot, PcieReading())):
-                self.fastest[slot] = now
+        now = read_link(self.slot, self.root)
+        if now and (self.fastest is None or _speed(now) > _speed(self.fastest)):
+            self.fastest = now
+
+    @contextmanager
+    def meanwhile(self) -> Iterator[None]:
+        """Look again and again while the caller's block runs, at least once."""
+        done = threading.Event()
+
+        def watch() -> None:
+            self.look()
+            while not done.wait(PERIOD):
+                self.look()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(PATIENCE)
 
 
 def read_link(slot: str, root: Path = Path("/")) -> PcieReading | None:
     """The link's state now: from sysfs, from NVML where there is none, or None if neither tells."""
     folder = root / "sys/bus/pci/devices" / slot
-    if folder.exists():
-        return _from_sysfs(folder.resolve())
-    return _from_nvml(slot)
-
-
-def _from_sysfs(folder: Path) -> PcieReading | None:
-    """An AMD card has a switch of its own: the link to the slot is the switch's upper one."""
-    if _text(folder / "vendor") == AMD:
-        while _text(folder.parent / "vendor") == AMD:
-            folder = folder.parent
-    generation = GENERATIONS.get(_text(folder / "current_link_speed").partition(" ")[0])
-    width = _text(folder / "current_link_width")
-    if generation is None or not width.isdecimal() or width == "0":
+    if not folder.exists():
+        return _from_nvml(slot)
+    if (function := pci.read_function(folder.resolve())) is None:
         return None
-    return PcieReading(generation, int(width))
+    now = pci.pcie(function)
+    return _whole(now.generation, now.width)
 
 
 def _from_nvml(slot: str) -> PcieReading | None:
@@ -64,9 +72,10 @@ def _from_nvml(slot: str) -> PcieReading | None:
         return None
     try:
         handle = pynvml.nvmlDeviceGetHandleByPciBusId(slot.encode())
-        generation = _asked(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, handle)
-        width = _asked(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle)
-        return PcieReading(generation, width) if generation and width else None
+        return _whole(
+            _asked(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+            _asked(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        )
     except pynvml.NVMLError:
         return None
     finally:
@@ -77,11 +86,8 @@ def _asked(call: Callable[[object], int], handle: object) -> int:
     return call(handle)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
+def _whole(generation: int | None, width: int | None) -> PcieReading | None:
+    return PcieReading(generation, width) if generation and width else None
 
 
 def _speed(reading: PcieReading) -> int:

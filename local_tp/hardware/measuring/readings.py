@@ -61,7 +61,14 @@ class DiskRequest:
     nbytes: int
 
 
-Request = DeviceRequest | PairRequest | CollectiveRequest | DiskRequest
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """Say what torch was built for; `version` is the one that its package states."""
+
+    version: str
+
+
+Request = DeviceRequest | PairRequest | CollectiveRequest | DiskRequest | BuildRequest
 
 
 @dataclass(frozen=True, slots=True)

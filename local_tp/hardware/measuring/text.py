@@ -54,6 +54,12 @@ def collective_line(rig: Rig, transport: str, devices: Sequence[str]) -> str:
     return f"  {transport}: {said}; {times}"
 
 
+def build_line(rig: Rig) -> str:
+    """The architectures of torch's kernels."""
+    said = ", ".join(rig.software.torch_architectures) or "no graphics cards"
+    return f"  torch {rig.software.torch}: {said}" + _why(rig, "torch")
+
+
 def disk_line(rig: Rig) -> str:
     """The model folder's read speed."""
     return f"  the disk reads {_gb(rig.host.disk_read)}" + _why(rig, "model folder")

@@ -31,10 +31,10 @@ class Allowed:
 def allowed_transport(rig: Rig, devices: Sequence[str]) -> Allowed:
     """What ranks on `devices` (ids, one a rank, repeated where ranks share one) may use.
 
-    NCCL needs all of these: distinct cards of one kind, a verdict for every pair and none that is
-    broken, hangs or failed, and an all-reduce over NCCL whose sums were checked and right. A pair
-    without peer access is no hindrance: NCCL then goes through the host. Raises `DeviceError` for
-    an id that the rig does not have.
+    NCCL needs all of these: distinct whole cards of one kind, a verdict for every pair and none
+    that is broken, hangs or failed, and an all-reduce over NCCL whose sums were checked and right.
+    A pair without peer access is no hindrance: NCCL then goes through the host. Raises
+    `DeviceError` for an id that the rig does not have.
     """
     by_id = {device.id: device for device in rig.devices}
     if missing := [name for name in devices if name not in by_id]:
@@ -78,6 +78,8 @@ def _no_nccl(rig: Rig, ranks: Sequence[Device]) -> str | None:
         return "the devices are of different kinds, or of one that it does not serve"
     if len(set(ids)) < len(ids):
         return "several ranks share a card"
+    if any(device.facts.slice_of for device in ranks):
+        return "no MIG slice reaches another one"
     for link in forbidding_pairs(rig, ids):
         return f"copies between {link.a} and {link.b} were tried and the verdict is: {_said(link)}"
     for a, b in combinations(ids, 2):

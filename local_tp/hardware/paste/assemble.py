@@ -1,7 +1,8 @@
 """A `Rig` out of sightings.
 
 Knows nothing of text. A link is there for each pair that something was told of; it is never
-"verified", because no text can show that data arrived.
+"verified", because no text can show that data arrived. What no text tells of a card that the
+catalog has is filled in from there, as for a machine that was probed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from dataclasses import replace
 
 from local_tp.core import Device, DeviceKind, Link, Rig
 from local_tp.facts import Collective, HostFacts, Vendor
-from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY, in_slot_order
-from local_tp.hardware.paste import pci_names
+from local_tp.hardware.catalog import find, with_catalog
+from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY, in_slot_order, with_hidden
+from local_tp.hardware.paste import mig, pci_names, pci_ways
 from local_tp.hardware.paste.merge import Known, Merger
-from local_tp.hardware.paste.sighting import MOST_CARDS, Pair, Sighting, overlay
+from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Pair, Sighting, overlay
 
 MIB = 1024**2
 _KINDS: dict[Vendor, DeviceKind] = {"nvidia": "cuda", "amd": "rocm", "intel": "xpu"}
@@ -30,9 +32,12 @@ def assemble(sightings: Sequence[Sighting], around: str) -> tuple[Rig, tuple[str
     base = Sighting("everything")
     collectives: list[tuple[Collective, tuple[int, ...]]] = []
     unread: list[str] = []
-    for sighting in sightings:
-        if len(sighting.cards) > MOST_CARDS or len(merger.cards) > MOST_CARDS:
-            unread.append(f"{sighting.source}: more than {MOST_CARDS} cards: not used")
+    for told in sightings:
+        sighting = _limited(told)
+        if sighting is not told:
+            unread.append(f"{told.source}: {len(told.cards)} cards: only {MOST_CARDS} were used")
+        if len(merger.cards) + len(sighting.cards) > 2 * MOST_CARDS:
+            unread.append(f"{told.source}: not used: the texts tell of too many different cards")
             continue
         places = merger.add(sighting)
         if places is None:
@@ -41,11 +46,15 @@ def assemble(sightings: Sequence[Sighting], around: str) -> tuple[Rig, tuple[str
                 "models: add its list of devices with their bus ids"
             )
         base = _machine(base, sighting)
-        collectives += [(told, places or ()) for told in sighting.collectives]
+        collectives += [(timed, places or ()) for timed in sighting.collectives]
+    _add_ways(merger, sightings)
     ids = _ids(merger.cards)
-    devices = [
-        _device(known, identity, around) for known, identity in zip(merger.cards, ids, strict=True)
-    ]
+    devices: list[Device] = []
+    for known, identity in zip(merger.cards, ids, strict=True):
+        card = with_catalog(_device(known, identity, around, base))
+        devices += [card, *map(with_catalog, mig.devices(card, known.card.slices))]
+    host = _host(base.host, devices)
+    devices = [with_hidden(device, host.wsl) for device in devices]
     unknown = [*base.unknown, *merger.unknown]
     unknown += _missing(devices)
     links = [_link(pair, ids) for pair in merger.pairs.values()]
@@ -58,7 +67,7 @@ def assemble(sightings: Sequence[Sighting], around: str) -> tuple[Rig, tuple[str
         os=base.os or "",
         driver=base.software.driver,
         unknown=tuple(dict.fromkeys(unknown)),
-        host=_host(base.host, devices),
+        host=host,
         software=base.software,
         collectives=tuple(
             replace(told, devices=tuple(ids[place] for place in places))
@@ -66,6 +75,29 @@ def assemble(sightings: Sequence[Sighting], around: str) -> tuple[Rig, tuple[str
         ),
     )
     return rig, tuple(unread)
+
+
+def _limited(sighting: Sighting) -> Sighting:
+    """The sighting, or its first cards where it has more than any machine."""
+    if len(sighting.cards) <= MOST_CARDS:
+        return sighting
+    pairs = tuple(pair for pair in sighting.pairs if pair.b < MOST_CARDS)
+    return replace(sighting, cards=sighting.cards[:MOST_CARDS], pairs=pairs, collectives=())
+
+
+def _add_ways(merger: Merger, sightings: Sequence[Sighting]) -> None:
+    """The paths that follow from the bridges above the cards, where no driver told them."""
+    ways = {slot: way for sighting in reversed(sightings) for slot, way in sighting.ways}
+    slots = [None if known.card.facts.integrated else known.card.slot for known in merger.cards]
+    if ways and not any(known.card.slot in ways for known in merger.cards):
+        merger.unknown.append(
+            "which parts of the PCI tree are graphics cards: the output of `lspci -tv` has their "
+            "names, that of nvidia-smi or rocm-smi their places"
+        )
+    for a, b, path in pci_ways.paths(slots, ways):
+        told = merger.pairs.get((a, b), Pair(a, b))
+        if told.facts.path is None:
+            merger.pairs[a, b] = replace(told, facts=replace(told.facts, path=path))
 
 
 def _machine(first: Sighting, second: Sighting) -> Sighting:
@@ -98,14 +130,18 @@ def _ids(cards: Sequence[Known]) -> list[str]:
     return ids
 
 
-def _device(known: Known, identity: str, around: str) -> Device:
-    card = known.card
+def _device(known: Known, identity: str, around: str, machine: Sighting) -> Device:
+    card = _measured(known.card, machine)
     vendor = card.facts.vendor or pci_names.vendor(card.name or "") or pci_names.vendor(around)
-    name = card.name or f"{(vendor or 'unknown').upper()} card"
+    name = card.name or f"{vendor.upper() if vendor else 'unknown'} card"
     display = card.display is not False
     facts = replace(card.facts, vendor=vendor, index=known.numbers.get("driver"))
     if facts.integrated is None and vendor in ("amd", "intel") and pci_names.integrated(name):
         facts = replace(facts, integrated=True)
+    if vendor == "nvidia" and facts.virtual is None and pci_names.virtual(name):
+        facts = replace(facts, virtual=True)
+    if card.slices:
+        facts = replace(facts, mig=True)
     return Device(
         id=identity,
         kind=_KINDS.get(vendor, "cuda") if vendor else "cuda",
@@ -122,15 +158,34 @@ def _device(known: Known, identity: str, around: str) -> Device:
     )
 
 
+def _measured(card: Card, machine: Sighting) -> Card:
+    """The card with its memory: the PC's where it has none, and in use by the share that is."""
+    row = find(card.name) if card.name and card.total is None else None
+    if card.facts.vendor == "nvidia" and (card.facts.integrated or (row and row.integrated)):
+        facts = replace(card.facts, integrated=True)
+        card = replace(card, total=machine.ram, free=machine.available_ram, facts=facts)
+    if card.used_share is None or card.total is None or card.facts.used is not None:
+        return card
+    used = round(card.used_share * card.total)
+    free = card.total - used if card.free is None else card.free
+    return replace(card, free=free, facts=replace(card.facts, used=used))
+
+
 def _missing(devices: Sequence[Device]) -> list[str]:
     """What a plan needs and nothing told, a line each."""
+    empty = [device for device in devices if not device.total and not device.facts.lost]
+    shared = [d for d in empty if d.facts.integrated and d.kind == "cuda"]
+    empty = [d for d in empty if not d.facts.integrated]
     lacking = {
-        "name": [device for device in devices if device.name.endswith(" card")],
-        "memory": [device for device in devices if not device.total and not device.facts.lost],
-        "PCI bus id": [device for device in devices if device.id.startswith("GPU")],
+        "name not in the text": [d for d in devices if d.name.endswith(" card")],
+        "memory not in the text": empty,
+        "memory not in the text: it is the PC's own, which `free -b` tells": shared,
+        "PCI bus id not in the text": [
+            d for d in devices if d.id.startswith("GPU") and not d.facts.slice_of
+        ],
     }
     return [
-        f"{', '.join(device.id for device in those)}: {what} not in the text"
+        f"{', '.join(device.id for device in those)}: {what}"
         for what, those in lacking.items()
         if those
     ]
@@ -156,5 +211,7 @@ def _link(pair: Pair, ids: Sequence[str]) -> Link:
 def _host(host: HostFacts, devices: Sequence[Device]) -> HostFacts:
     if host.laptop is None and any("Laptop GPU" in device.name for device in devices):
         host = replace(host, laptop=True)
+    if host.virtual_machine is None and any(device.facts.virtual for device in devices):
+        host = replace(host, virtual_machine="of an unknown kind")
     windows = any(device.facts.driver_model for device in devices)
     return replace(host, wsl=False) if windows and host.wsl is None else host

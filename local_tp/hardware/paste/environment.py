@@ -17,7 +17,13 @@ from local_tp.hardware.paste.text import Line
 from local_tp.hardware.paste.values import known, number, whole
 
 _ENTRY = re.compile(r"\s*([A-Za-z][\w ().#/-]{1,48}?)\s*:(?:\s+(\S.{0,4000}))?\s*\Z")
-_GPU = re.compile(r"\s*GPU (\d{1,3}): (\S.{0,120})")
+_GPU = re.compile(r"\s*(?:GPU models and configuration\s*:\s*)?GPU (\d{1,3}): (\S.{0,120})")
+_ONE_GPU = re.compile(r"\s*GPU models and configuration\s*:\s*(\S.{0,120})")
+_TARGET = re.compile(r"\s*\((gfx\w{3,6})[^)]{0,40}\)")
+_WINDOWS = re.compile(
+    r"(Name|Manufacturer|Family|Architecture|ProcessorType|DeviceID|CurrentClockSpeed"
+    r"|MaxClockSpeed|L2CacheSize|L2CacheSpeed|Revision)=(.{0,120})\Z"
+)
 _PACKAGE = re.compile(r"\s*\[(?:pip3?|conda)\]\s+(\S{1,60}?)(?:==|\s+)(\S{1,40})")
 _MEMORY = re.compile(r"\s*(Mem|Swap):\s+([\d.]{1,16}\S{0,2})((?:\s+[\d.]{1,16}\S{0,2}){1,5})\s*\Z")
 _UNAME = re.compile(r"Linux \S{1,80} (\d+\.\d+\S{0,80}) ")
@@ -36,7 +42,8 @@ _NAMES = frozenset(
         "Virtualization type", "L1d cache", "L1i cache", "L2 cache", "L3 cache", "NUMA node(s)",
         "Versions of relevant libraries", "ROCM Version", "vLLM Version", "vLLM Build Flags",
         "GPU Topology", "CPU(s) scaling MHz", "Frequency boost", "Core(s) per cluster",
-        "Cluster(s)", "Is XPU available", "Neuron SDK Version",
+        "Cluster(s)", "NVIDIA-SMI version", "NVML version", "DRIVER version", "KMD version",
+        "CUDA UMD version", "Is XPU available", "Neuron SDK Version", "Caching allocator config",
     }
 )  # fmt: skip
 _FAMILIES = re.compile(r"\s*(?:NUMA node\d{1,3} CPU\(s\)|Vulnerability [\w -]{2,40}):")
@@ -44,12 +51,21 @@ _TITLE = re.compile(
     r"Collecting environment information|\s*={10,}\s*\Z|INFO \d\d-\d\d|WARNING \d\d-\d\d"
     r"|\s*(?:System Info|PyTorch Info|Python Environment|CUDA / GPU Info|CPU Info|vLLM Info"
     r"|Versions of relevant libraries|Environment Variables)\s*\Z|CUDA runtime path|\s*/usr/\S+\Z"
-    r"|(?:CUDA|NVIDIA|NCCL|VLLM|TORCH|LD)_\w+=|Could not collect|GPU Topology:"
+    r"|Could not collect|GPU Topology:|\s*CUDA Archs: "
+)
+# Variables of the environment: passed over, whatever they hold.
+_VARIABLE = re.compile(
+    r"(?:CUDA|CUDNN|NVIDIA|NCCL|VLLM|TORCH|TORCHINDUCTOR|PYTORCH|LD|HF|HIP|ROCM?|OMP|MKL|MAX|LOCAL"
+    r"|HUGGING_FACE|KMP|GLOO|TRITON|XLA|CUBLAS|TOKENIZERS|TRANSFORMERS|ROCR|HSA)_\w*="
+    r"|\s+Environment Variables\s*\Z"
 )
 _INSTRUCTIONS = (
     "avx2", "f16c", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16",
 )  # fmt: skip
-_UNITS = {"": 1024, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+# A PC has so many bytes of memory, whatever unit `free` was asked for.
+_LEAST_RAM, _MOST_RAM = 512 * 1024**2, 4 * 1024**4
+_OF_WINDOWS = {"Name": "Model name", "Architecture": "Architecture of Windows"}
+_UNITS = {"B": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 
 
 def _starts(line: str) -> bool:
@@ -60,6 +76,8 @@ def _starts(line: str) -> bool:
         or _MEMORY.match(line)
         or _FREE_HEADER.match(line)
         or _UNAME.match(line)
+        or _VARIABLE.match(line)
+        or _WINDOWS.match(line)
         or "Collecting environment information" in line
     )
 
@@ -75,6 +93,7 @@ class _Reading:
     packages: dict[str, str] = field(default_factory=dict)
     memory: dict[str, tuple[int, ...]] = field(default_factory=dict)
     kernel: str = ""
+    unit: int = 1024  # of what `free` prints
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
@@ -99,29 +118,51 @@ def parse(lines: Sequence[Line]) -> Sighting:
 
 def _line(text: str, reading: _Reading) -> None:
     if match := _GPU.match(text):
-        name = match[2].split(" (UUID")[0].strip()
-        facts = CardFacts(vendor=pci_names.vendor(name))
         number = int(match[1])
-        reading.cards.setdefault(number, Card(number=number, name=name, facts=facts))
+        reading.cards.setdefault(number, _card(number, match[2]))
+    elif (match := _ONE_GPU.match(text)) and pci_names.vendor(match[1]):
+        reading.cards.setdefault(0, _card(0, match[1]))
+    elif match := _WINDOWS.match(text):
+        reading.values.setdefault(_OF_WINDOWS.get(match[1], match[1]), match[2])
     elif match := _PACKAGE.match(text):
         reading.packages.setdefault(match[1], match[2])
     elif match := _MEMORY.match(text):
-        reading.memory.setdefault(match[1], _amounts(match[2] + match[3]))
+        reading.memory.setdefault(match[1], _amounts(match[2] + match[3], reading))
     elif match := _UNAME.match(text):
         reading.kernel = reading.kernel or match[1]
     elif (match := _ENTRY.match(text)) and match[2]:
         reading.values.setdefault(match[1].strip(), match[2].strip())
 
 
-def _amounts(text: str) -> tuple[int, ...]:
-    """The figures of a line of `free`: KiB where no unit is told."""
+def _card(number: int, told: str) -> Card:
+    name = told.split(" (UUID")[0].strip()
+    target = _TARGET.search(name)
+    name = _TARGET.sub("", name).strip()
+    vendor = pci_names.vendor(told)
+    return Card(
+        number=number,
+        name=name,
+        facts=CardFacts(vendor=vendor, architecture=target[1] if target else None),
+    )
+
+
+def _amounts(text: str, reading: _Reading) -> tuple[int, ...]:
+    """The figures of a line of `free`: without units, in that which fits the line of the memory."""
     found = []
+    first = text.split()[0]
+    if "Mem" not in reading.memory and first.isdecimal():
+        fitting = (u for u in (1024, 1024**2, 1024**3, 1) if _fits(int(first) * u))
+        reading.unit = next(fitting, 1024)
     for word in text.split():
         match = re.fullmatch(r"([\d.]{1,16})([BKMGT]?)i?", word)
         value = number(match[1]) if match else None
         if match and value is not None:
-            found.append(int(value * _UNITS[match[2]]))
+            found.append(int(value * (_UNITS[match[2]] if match[2] else reading.unit)))
     return tuple(found)
+
+
+def _fits(amount: int) -> bool:
+    return _LEAST_RAM <= amount < _MOST_RAM
 
 
 def _host(
@@ -153,7 +194,9 @@ def _software(reading: _Reading) -> SoftwareFacts:
     values, packages = reading.values, reading.packages
     cuda, rocm = (known(values.get(f"{name} used to build PyTorch")) for name in ("CUDA", "ROCM"))
     nccl = next((v for name, v in packages.items() if name.startswith("nvidia-nccl")), None)
-    driver = known(values.get("Nvidia driver version"))
+    names = ("Nvidia driver version", "KMD version", "DRIVER version")
+    told = [text for name in names if (text := known(values.get(name)))]
+    driver = next((text for text in told if text[:1].isdecimal()), None)
     return SoftwareFacts(
         driver=driver.split()[0] if driver else None,
         torch=known(values.get("PyTorch version")) or packages.get("torch"),

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from local_tp.facts import CardFacts, DriverFault, HostFacts, SoftwareFacts
+from local_tp.facts import CardFacts, HostFacts, SoftwareFacts
 from local_tp.hardware.devices import bus_id
+from local_tp.hardware.paste import driver_words
 from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Sighting, overlay
 from local_tp.hardware.paste.text import Line
 
@@ -28,31 +29,8 @@ _MISMATCH = re.compile(r"NVRM: API mismatch")
 _VERSION = re.compile(r"(client has the|kernel module has(?: the)?) version\s+([\d.]{3,20})")
 _LIBRARY = re.compile(r"NVML library version:\s*([\d.]{1,20})")
 _COMMAND = re.compile(r"(?:\bKernel c|\bC)ommand line:\s*(\S.*)|\A(BOOT_IMAGE=\S.*)")
-_FAULTS: tuple[tuple[str, DriverFault], ...] = (
-    ("couldn't communicate with the NVIDIA driver", "not-running"),
-    ("Driver/library version mismatch", "mismatch"),
-    ("Driver Not Loaded", "not-running"),
-    ("couldn't find libnvidia-ml.so", "library-missing"),
-    ("NVML Shared Library Not Found", "library-missing"),
-)
-_TROUBLES: tuple[tuple[str, str], ...] = (
-    (
-        "Failed to initialize NVML: Unknown Error",
-        "nvidia-smi: NVML does not start; in a container, its access to the card was lost",
-    ),
-    (
-        "Failed to initialize NVML: Insufficient Permissions",
-        "nvidia-smi: this user may not open the card's device files",
-    ),
-    (
-        "Driver not initialized (amdgpu not found in modules)",
-        "rocm-smi: the kernel module amdgpu is not loaded",
-    ),
-    ("No devices were found", "nvidia-smi: no devices were found"),
-)
 _MOST_XIDS = 32  # of one card; more different ones say nothing more
 _ENABLED = "DMAR: IOMMU enabled"
-_SAYINGS = (*(text for text, _ in _FAULTS), *(text for text, _ in _TROUBLES), _ENABLED)
 _IOMMU: tuple[tuple[str, Literal["off", "passthrough", "on"]], ...] = (
     ("iommu=pt", "passthrough"),
     ("_iommu=on", "on"),
@@ -65,7 +43,8 @@ def _starts(line: str) -> bool:
     return (
         _HANDLE in text
         or "NVRM" in text
-        or any(saying in text for saying in _SAYINGS)
+        or _ENABLED in text
+        or driver_words.said(text) is not None
         or "NVML library version" in text
         or ("ommand line: " in text and bool(_COMMAND.search(text)))
         or text.startswith("BOOT_IMAGE=")
@@ -92,7 +71,8 @@ def lost_card(text: str) -> Card | None:
 def parse(lines: Sequence[Line]) -> Sighting:
     """Lost cards, faults by card, and why the driver does not answer."""
     cards: dict[str, Card] = {}
-    software, host, unknown = SoftwareFacts(), HostFacts(), []
+    software, host = SoftwareFacts(), HostFacts()
+    sayings: list[driver_words.Saying] = []
     unread: list[str] = []
     for line in lines:
         text = line.text.replace("’", "'")
@@ -108,13 +88,16 @@ def parse(lines: Sequence[Line]) -> Sighting:
             host = overlay(host, around)
             if around.iommu == "passthrough":  # it says more than "on", wherever it stands
                 host = replace(host, iommu="passthrough")
-        unknown += [words for saying, words in _TROUBLES if saying in text]
+        if (saying := driver_words.said(text)) and saying not in sayings:
+            sayings.append(saying)
+    if software.driver_fault is None:
+        software = replace(software, driver_fault=driver_words.fault(sayings))
     return Sighting(
         "complaints",
         cards=tuple(cards.values()),
         software=software,
         host=host,
-        unknown=tuple(unknown),
+        unknown=tuple(saying.means for saying in sayings if saying.means),
         unread=tuple(unread),
     )
 
@@ -140,10 +123,7 @@ def _both(first: Card, second: Card) -> Card:
 
 
 def _software(text: str) -> SoftwareFacts:
-    fault = next((fault for saying, fault in _FAULTS if saying in text), None)
-    if _MISMATCH.search(text):
-        fault = "mismatch"
-    told = SoftwareFacts(driver_fault=fault)
+    told = SoftwareFacts(driver_fault="mismatch" if _MISMATCH.search(text) else None)
     for who, version in _VERSION.findall(text):
         which = "driver" if who.startswith("client") else "cuda_module"
         told = replace(told, **{which: version.strip(".")})

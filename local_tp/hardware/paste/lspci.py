@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from local_tp.core import Pcie
-from local_tp.facts import CardFacts, PcieReading
+from local_tp.facts import CardFacts, HostFacts, PcieReading
 from local_tp.hardware.devices import bus_id
 from local_tp.hardware.paste import pci_names
 from local_tp.hardware.paste.sighting import Card, Kind, Sighting
@@ -36,6 +36,11 @@ _ATTRIBUTE = re.compile(
     r"|Expansion ROM|DeviceName|AERCap|UESta|CESta|I/O|Physical Slot|SltSta|SltCap|ACSCap|ACSCtl)"
     r"(?: [a-z]+| at| ROM)?[ :]"
 )
+_ACS = re.compile(r"\s*ACSCtl:\s.{0,80}?ReqRedir([+-])")
+_CHIPSET = re.compile(
+    r"\b\w{1,6} Series Chipset\b|\bPCH\b|Chipset Family|Matisse (?:Switch|PCIe GPP)"
+)
+_ROOT_PORT = re.compile(r"Root Port|GPP Bridge|PCIe Controller|PCI Express Root")
 _EXTERNAL = re.compile(r"Thunderbolt|USB4|Maple Ridge|Titan Ridge|Alpine Ridge|Barlow Ridge|\bJHL")
 _ON_CARD = re.compile(r"Navi|Vega|\[AMD/ATI\].{0,80}(?:Upstream|Downstream) Port")
 
@@ -63,7 +68,7 @@ class _Function:
     secondary: str | None = None
     numa: int | None = None
     bar: int | None = None
-    acs: bool | None = None
+    redirects: bool | None = None  # peer traffic, to the processor (ACS)
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
@@ -82,11 +87,18 @@ def parse(lines: Sequence[Line]) -> Sighting:
     bridges = {
         f"{f.slot.split(':')[0]}:{f.secondary}": f for f in functions.values() if f.secondary
     }
-    cards = tuple(_card(function, bridges) for function in functions.values() if _is_card(function))
+    found = [function for function in functions.values() if _is_card(function)]
+    cards = tuple(_card(function, bridges) for function in found)
     unread: tuple[str, ...] = ()
     if not functions:
-        unread = (f"line {lines[0].number}: a PCI link without the device that has it",)
-    return Sighting("lspci", cards=cards, unread=unread)
+        unread = (
+            f"line {lines[0].number}: a PCI link without the device that has it: paste lspci's "
+            "output from the device's own line on",
+        )
+    ways = tuple((f.slot, way) for f in found if (way := _way(f, bridges)))
+    acs = [b.redirects for f in found for b in _above(f, bridges) if b.redirects is not None]
+    host = HostFacts(acs=any(acs) if acs else None)
+    return Sighting("lspci", cards=cards, ways=ways, host=host, unread=unread)
 
 
 def _is_card(function: _Function) -> bool:
@@ -106,11 +118,29 @@ def _attribute(function: _Function, text: str) -> _Function:
         return replace(function, now=function.now or told)
     if match := _BRIDGE.match(text):
         return replace(function, primary=match[1], secondary=match[2])
+    if match := _ACS.match(text):
+        return replace(function, redirects=match[1] == "+")
     if match := _NUMA.match(text):
         return replace(function, numa=int(match[1]))
     if match := _REGION.match(text):
         return replace(function, bar=max(function.bar or 0, size(match[1]) or 0))
     return function
+
+
+def _way(function: _Function, bridges: Mapping[str, _Function]) -> tuple[str, ...]:
+    """The root complex and the bridges down to a card; empty where the first is not in the text."""
+    above = _above(function, bridges)
+    if not above or not _ROOT_PORT.search(above[-1].title):
+        return ()
+    return (above[-1].slot.rsplit(":", 1)[0], *(bridge.slot for bridge in reversed(above)))
+
+
+def _hangs_off_chipset(above: Sequence[_Function]) -> bool:
+    return any(_CHIPSET.search(bridge.title) for bridge in above) or bool(
+        above
+        and "Intel" in above[-1].title
+        and pci_names.intel_chipset_port(above[-1].slot.partition(":")[2])
+    )
 
 
 def _card(function: _Function, bridges: Mapping[str, _Function]) -> Card:
@@ -121,14 +151,15 @@ def _card(function: _Function, bridges: Mapping[str, _Function]) -> Card:
         outer, above = above[min(1, len(above) - 1)], above[2:]
     slot = next(iter(above), None)
     most, now = outer.most or PcieReading(), outer.now or PcieReading()
-    maker = pci_names.vendor(function.title)
+    maker, inside = pci_names.vendor(function.title), pci_names.integrated(function.title)
     facts = CardFacts(
         vendor=maker,
         bar1_total=function.bar,
         pcie_card=outer.most,
         pcie_slot=slot.most if slot else None,
         numa=function.numa,
-        integrated=True if pci_names.integrated(function.title) else None,
+        integrated=True if inside else None,
+        chipset=True if _hangs_off_chipset(above) and not inside else None,
         external=True if any(_EXTERNAL.search(bridge.title) for bridge in above) else None,
     )
     return Card(

@@ -1,7 +1,7 @@
 """`lspci -t` and `-tv`: which cards hang under the same root port, switch or root complex.
 
-Knows nothing of links' speeds. A tree without names cannot say which leaves are graphics cards;
-that is said and nothing is guessed.
+Knows nothing of links' speeds. A tree without names cannot say which leaves are graphics cards: it
+says how far apart those are that another output places, and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
-from local_tp.facts import CardFacts, PairFacts, Path
+from local_tp.facts import CardFacts
 from local_tp.hardware.devices import bus_id
 from local_tp.hardware.paste import pci_names
-from local_tp.hardware.paste.sighting import Card, Kind, Pair, Sighting
+from local_tp.hardware.paste.sighting import Card, Kind, Sighting
 from local_tp.hardware.paste.text import Line
 
 _ROOT = re.compile(r"-\[([0-9a-f]{4,8}):([0-9a-f]{2})(?:-[0-9a-f]{2})?\]-")
@@ -22,12 +21,6 @@ _BRANCH = re.compile(r"[+\\-]-([0-9a-f]{2})\.([0-7])-\[([0-9a-f]{2})(?:-[0-9a-f]
 _LEAF = re.compile(r"(?:[+\\-]-|--)([0-9a-f]{2})\.([0-7])(?:\s+(\S.{0,200}))?\s*\Z")
 _BARE_LEAF = re.compile(r"\]-+\s+([A-Za-z].{2,120})\Z")
 _DRAWN = re.compile(r"[\s|]*[+\\-][+\\-]?[-\[]")
-_GRAPHICS = re.compile(
-    r"GeForce|Quadro|\bRTX\b|\bGTX\b|Tesla|\bTITAN\b|Radeon|Instinct|\bNavi\b|\bVega\b|\bArc\b"
-    r"|NVIDIA Corporation (?!.*(?:Audio|USB|UCSI))|Graphics\b|Display controller|VGA",
-    re.IGNORECASE,
-)
-_OTHER = re.compile(r"Audio|USB|UCSI|Bridge|Port\b|Switch|HDMI|Memory Controller", re.IGNORECASE)
 
 
 def _starts(line: str) -> bool:
@@ -55,25 +48,16 @@ class _Tree:
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
-    """The cards that the tree names, and how near each other they are."""
+    """The cards that the tree names, and the way to each of its leaves."""
     tree = _Tree()
     for line in lines:
         _line(line.text[:2000], tree)
-    named = [leaf for leaf in tree.leaves if leaf.title]
-    cards = [
-        leaf for leaf in named if _GRAPHICS.search(leaf.title) and not _OTHER.search(leaf.title)
-    ]
-    pairs = []
-    for (i, a), (j, b) in combinations(enumerate(cards), 2):
-        if path := _path(a, b):
-            pairs.append(Pair(i, j, facts=PairFacts(path=path)))
-    unread: tuple[str, ...] = ()
-    if not named:
-        unread = (
-            f"line {lines[0].number}: a PCI tree without names, in which graphics cards look like "
-            "any other device: add the output of lspci -tv",
-        )
-    return Sighting("lspci -tv", tuple(map(_card, cards)), tuple(pairs), unread=unread)
+    chipset = _chipset(tree.leaves)
+    return Sighting(
+        "lspci -tv",
+        tuple(_card(leaf, chipset) for leaf in tree.leaves if _is_card(leaf)),
+        ways=tuple((leaf.slot, leaf.way) for leaf in tree.leaves),
+    )
 
 
 def _line(text: str, tree: _Tree) -> None:
@@ -105,27 +89,38 @@ def _add(tree: _Tree, device: str, function: str, title: str) -> None:
         tree.leaves.append(_Leaf(slot, title.strip(), way))
 
 
-def _card(leaf: _Leaf) -> Card:
+def _chipset(leaves: Sequence[_Leaf]) -> frozenset[tuple[str, ...]]:
+    """The ways down to the chipset's root ports. Theirs is all that hangs below."""
+    intel = {
+        leaf.way[0] for leaf in leaves if len(leaf.way) == 1 and leaf.title.startswith("Intel Corp")
+    }
+    found = set()
+    for leaf in leaves:
+        if len(leaf.way) < 2:
+            continue
+        port = leaf.way[0] in intel and pci_names.intel_chipset_port(leaf.way[1])
+        if port or pci_names.of_chipset(leaf.title, len(leaf.way)):
+            found.add(leaf.way[:2])
+    return frozenset(found)
+
+
+def _is_card(leaf: _Leaf) -> bool:
+    # A card's sound has the next function, and no name where the list of ids is an old one.
+    return leaf.slot.endswith(".0") and pci_names.is_card(leaf.title)
+
+
+def _card(leaf: _Leaf, chipset: frozenset[tuple[str, ...]]) -> Card:
     plain = leaf.title if len(leaf.title) < 40 and "[" not in leaf.title else None
+    inside = pci_names.integrated(leaf.title)
     return Card(
         slot=leaf.slot,
         name=pci_names.marketing_name(leaf.title) or plain,
         facts=CardFacts(
             vendor=pci_names.vendor(leaf.title),
-            integrated=True if pci_names.integrated(leaf.title) else None,
+            integrated=True if inside else None,
+            chipset=True if leaf.way[:2] in chipset and not inside else None,
         ),
     )
-
-
-def _path(a: _Leaf, b: _Leaf) -> Path | None:
-    """In `nvidia-smi`'s words; whether two root complexes share a socket a tree cannot say."""
-    if a.way[0] != b.way[0]:
-        return None
-    shared = sum(x == y for x, y in zip(a.way, b.way, strict=False))
-    if shared == 1:
-        return "PHB"
-    steps = len(a.way) + len(b.way) - 2 * shared
-    return "PIX" if steps <= 2 else "PXB"
 
 
 KIND = Kind("lspci -t", _starts, _continues, parse)

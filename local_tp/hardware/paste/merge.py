@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from local_tp.facts import PairFacts
+from local_tp.hardware.paste import mig
 from local_tp.hardware.paste.sighting import Card, Order, Pair, Sighting, overlay
 
 _TELLING = ("total", "capability")
@@ -135,7 +136,12 @@ class Merger:
         merged = overlay(mine, card)
         lost = mine.facts.lost or card.facts.lost
         xids = tuple(dict.fromkeys((*mine.facts.xids, *card.facts.xids)))
-        known.card = replace(merged, name=name, facts=replace(merged.facts, lost=lost, xids=xids))
+        known.card = replace(
+            merged,
+            name=name,
+            facts=replace(merged.facts, lost=lost, xids=xids),
+            slices=mig.joined(mine.slices, card.slices),
+        )
         if card.number is not None:
             known.numbers.setdefault(card.order, card.number)
 

@@ -26,6 +26,14 @@ _ROW = re.compile(
 )
 _VERSION = re.compile(r"NCCL version\s+(\d[\d.]{2,12})|nccl-library=(\d{5})")
 _FAILURE = re.compile(r"Test NCCL failure|Test failure|Test CUDA failure|NCCL WARN")
+# What NCCL and CUDA call their failures: only these words are told of a line.
+_ERRORS = re.compile(
+    r"unhandled (?:cuda|system) error|internal error|invalid (?:argument|usage)|remote process "
+    r"exited|network error|out of memory|illegal memory access|no kernel image is available"
+    r"|invalid device ordinal|peer access is not supported|unspecified launch failure",
+    re.IGNORECASE,
+)
+_UNNAMED = "an error that is not named"
 _REST = re.compile(r"#(?:\s|\Z)")
 _MARKS = re.compile(
     r"#\s*(?:nThread|Using devices|\s{0,80}size\s+count\s+type|Avg bus bandwidth|Out of bounds"
@@ -106,8 +114,9 @@ def _line(text: str, run: _Run) -> None:
         run.nccl = match[1] or _dotted(int(match[2]))
     elif "Collective test" in text and "all_reduce" not in text:
         run.other = text.rpartition(":")[2].strip()[:40] or "another collective"
-    elif _FAILURE.search(text) and not run.failed:
-        run.failed = text.partition("failure")[2].strip()[:120] or text.strip()[:120]
+    elif _FAILURE.search(text) and run.failed in (None, _UNNAMED):
+        said = _ERRORS.search(text)
+        run.failed = said[0].lower() if said else _UNNAMED
 
 
 def _timing(match: re.Match[str], run: _Run) -> None:

@@ -7,6 +7,7 @@ braces costs no more than any other.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from local_tp.hardware.paste.sighting import Sighting
 from local_tp.hardware.paste.text import Line
 
 _ATTEMPTS = 8
+_PART = r"[a-z_]{1,40}(?:\[\d{1,6}\])?"
+_PLACE = re.compile(rf"{_PART}(?:\.{_PART}){{0,8}}\Z")
 
 
 class Found(NamedTuple):
@@ -57,5 +60,15 @@ def read_rig(found: Found, lines: Sequence[Line]) -> Sighting | None:
     try:
         rig = decode(Rig, told)
     except InputError as error:
-        return Sighting("local-tp doctor --json", unread=(f"line {number}: {error}",))
+        return Sighting("local-tp doctor --json", unread=(f"line {number}: {_why(error)}",))
     return Sighting("local-tp doctor --json", rig=rig)
+
+
+def _why(error: InputError) -> str:
+    """What is wrong, by place alone: keys and values that are not ours may name anybody."""
+    place = str(error).partition(": ")[0]
+    at = f" at {place}" if _PLACE.match(place) else ""
+    return (
+        f"a report of local-tp that cannot be read{at}: it is of another version or was changed; "
+        "write a new one with `local-tp doctor --json`"
+    )

@@ -1,75 +1,52 @@
-"""Who makes a graphics card, what it is called, and whether it is part of a processor.
+"""Who makes a graphics card, what it is called, and whether it is part of a processor or chipset.
 
-Knows nothing of any tool. The device ids are those of the PCI ID database, for tools that print
-nothing else; an id that is not here is no error, the card then has no name.
+Knows nothing of any tool but `lspci`, whose words for devices are those of the PCI ID database.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from local_tp.facts import Vendor
-
-AMD_DEVICES: Mapping[str, str] = MappingProxyType(
-    {
-        "66a0": "AMD Instinct MI50/MI60",
-        "66a1": "AMD Instinct MI50/MI60",
-        "66af": "AMD Radeon VII",
-        "67df": "AMD Radeon RX 470/480/570/580",
-        "67ef": "AMD Radeon RX 460/560",
-        "6860": "AMD Instinct MI25",
-        "687f": "AMD Radeon RX Vega 56/64",
-        "731f": "AMD Radeon RX 5600/5700",
-        "7340": "AMD Radeon RX 5500",
-        "738c": "AMD Instinct MI100",
-        "738e": "AMD Instinct MI100",
-        "7408": "AMD Instinct MI250X",
-        "740c": "AMD Instinct MI250X",
-        "740f": "AMD Instinct MI210",
-        "73a3": "AMD Radeon PRO W6800",
-        "73af": "AMD Radeon RX 6900 XT",
-        "73bf": "AMD Radeon RX 6800/6800 XT/6900 XT",
-        "73a5": "AMD Radeon RX 6950 XT",
-        "73df": "AMD Radeon RX 6700/6700 XT/6750 XT",
-        "73ff": "AMD Radeon RX 6600/6600 XT",
-        "7448": "AMD Radeon PRO W7900",
-        "744c": "AMD Radeon RX 7900 XT/7900 XTX",
-        "745e": "AMD Radeon PRO W7800",
-        "747e": "AMD Radeon RX 7700 XT/7800 XT",
-        "7480": "AMD Radeon RX 7600",
-        "7550": "AMD Radeon RX 9070/9070 XT",
-        "7551": "AMD Radeon AI PRO R9700",
-        "7590": "AMD Radeon RX 9060 XT",
-        "74a1": "AMD Instinct MI300X",
-    }
+from local_tp.hardware.paste.pci_devices import (
+    AMD_DEVICES,
+    AMD_INTEGRATED,
+    INTEL_DEVICES,
+    INTEL_INTEGRATED,
+    NVIDIA_DEVICES,
 )
-_INTEGRATED_DEVICES = frozenset(
-    {
-        "150e", "1506", "13c0", "1586", "15bf", "15c8", "15d8", "15dd", "15e7", "1636", "1638",
-        "164c", "164d", "164e", "1681", "1900", "1901", "163f", "1435", "9874", "98e4",
-    }
-)  # fmt: skip
-_INTEL_INTEGRATED = frozenset(
-    {
-        "0102", "0112", "0122", "0152", "0162", "0402", "0412", "0416", "041a", "1902", "1912",
-        "5902", "5912", "3e91", "3e92", "3e98", "9bc5", "9bc8", "4c8a", "4680", "4692", "a780",
-    }
-)  # fmt: skip
+
 _INTEGRATED = re.compile(
     r"\bRaphael\b|\bCezanne\b|\bRenoir\b|\bLucienne\b|\bBarcelo\b|\bRembrandt\b|\bPhoenix\d?\b"
-    r"|\bHawk Point\b|\bStrix\b|\bGranite Ridge\b|\bKrackan\b|\bPicasso\b|\bRaven\b|\bMendocino\b"
-    r"|\bVega (?:3|6|7|8|10|11)\b(?! XT)|Radeon(?:\(TM\))? Graphics\b|\bRadeon [678]\d0M\b"
-    r"|\bU?HD Graphics\b|\bIris\b|\bMeteor Lake\b|\bLunar Lake\b|\bArrow Lake\b|\bIntegrated\b",
+    r"|\bHawk ?Point\d?\b|\bStrix\b|\bGranite Ridge\b|\bKrackan\b|\bPicasso\b|\bRaven\b"
+    r"|\bMendocino\b|\bVan ?Gogh\b|\bGorgon\b|\bDali\b|\bCarrizo\b|\bKaveri\b"
+    r"|\bVega (?:3|6|7|8|9|11)\b|\bVega 10 (?:Graphics|Mobile)|Radeon(?:\(TM\))? Graphics\b"
+    r"|\bRadeon(?:\(TM\))? (?:[678]\d0M|80[456]0S)\b|\bU?HD Graphics\b|\bIris\b"
+    r"|\bMeteor Lake\b|\bLunar Lake\b|\bArrow Lake\b|\bPanther Lake\b|\bIntegrated\b"
+    r"|\bArc(?:\(TM\))? (?:Graphics|1[34]0[VT])\b|Core Processor Graphics",
     re.IGNORECASE,
 )
 _BRACKETED = re.compile(r"\[([^\[\]]{2,120})\](?!.{0,200}\[[^\[\]]{2,120}\])")
+_ID = re.compile(r"\[(?:10de|1002|8086):([0-9a-f]{4})\]|\bDevice ([0-9a-f]{4})\b", re.IGNORECASE)
+_GRAPHICS = re.compile(
+    r"GeForce|Quadro|\bRTX\b|\bGTX\b|Tesla|\bTITAN\b|Radeon|Instinct|\bNavi\b|\bVega\b|\bArc\b"
+    r"|NVIDIA Corporation|\[AMD/ATI\]|Graphics\b|Display controller|VGA",
+    re.IGNORECASE,
+)
+_OTHER = re.compile(
+    r"Audio|USB|UCSI|Bridge|Port\b|Switch|HDMI|Memory Controller|Host Controller", re.IGNORECASE
+)
+_SHARE = re.compile(r"\w-\d{1,3}[QCAB]\Z")
+_CHIPSET = re.compile(r"\b\w{1,6} Series Chipset\b|\bChipset Family\b|\bPCH\b|\bPromontory\b")
+_MATISSE = re.compile(r"Matisse USB|FCH SATA|Matisse (?:Switch|PCIe GPP)")
+_INTEL_PORT = re.compile(r"[0-9a-f]{2}:1[bcd]\.[0-7]\Z")
 
 
 def vendor(text: str) -> Vendor | None:
     """Who makes the card that a text describes."""
-    if re.search(r"NVIDIA|\b10de\b|GeForce|Quadro|\bRTX\b|\bGTX\b", text, re.IGNORECASE):
+    if re.search(
+        r"NVIDIA|\b10de\b|GeForce|Quadro|Tesla|\bTITAN\b|\bRTX\b|\bGTX\b", text, re.IGNORECASE
+    ):
         return "nvidia"
     if re.search(r"\bAMD\b|\bATI\b|Advanced Micro|Radeon|\b1002:|Instinct|\bgfx\d", text):
         return "amd"
@@ -77,26 +54,69 @@ def vendor(text: str) -> Vendor | None:
 
 
 def integrated(text: str) -> bool:
-    """Whether a name or an AMD device id is that of graphics inside a processor."""
+    """Whether a name or a device id is that of graphics inside a processor."""
     word = text.strip().lower().removeprefix("0x")
-    return word in _INTEGRATED_DEVICES | _INTEL_INTEGRATED or bool(_INTEGRATED.search(text))
+    known = word in AMD_INTEGRATED | INTEL_INTEGRATED or _is_inside(text)
+    return known or bool(_INTEGRATED.search(text))
+
+
+def virtual(name: str) -> bool:
+    """Whether an NVIDIA name is that of a share of a card, such as `GRID T4-16Q`."""
+    return bool(_SHARE.search(name))
+
+
+def is_card(title: str) -> bool:
+    """Whether a device's title in a tree is that of graphics, of a maker of such cards."""
+    known = bool(_GRAPHICS.search(title)) or _is_inside(title)
+    return known and not _OTHER.search(title) and vendor(title) is not None
+
+
+def of_chipset(title: str, steps: int) -> bool:
+    """Whether a device is part of a chipset, `steps` down from the root complex.
+
+    X570's parts have the names of those in the processor, but hang below a switch.
+    """
+    return bool(_CHIPSET.search(title) or (steps > 3 and _MATISSE.search(title)))
+
+
+def intel_chipset_port(bridge: str) -> bool:
+    """Whether a root port's number, such as `00:1c.4`, is one of those in Intel's chipsets."""
+    return bool(_INTEL_PORT.search(bridge))
 
 
 def name_of(device: str) -> str | None:
-    """The name of a device id such as `0x744c`, of AMD's and of Intel's inside processors."""
+    """The name of a device id such as `0x744c`."""
     word = device.strip().lower().removeprefix("0x").rstrip(",")
-    if word in _INTEGRATED_DEVICES:
+    if word in AMD_INTEGRATED:
         return "AMD Radeon Graphics"
-    return "Intel HD Graphics" if word in _INTEL_INTEGRATED else AMD_DEVICES.get(word)
+    if word in INTEL_INTEGRATED:
+        return "Intel HD Graphics"
+    return AMD_DEVICES.get(word) or NVIDIA_DEVICES.get(word) or INTEL_DEVICES.get(word)
 
 
 def marketing_name(text: str) -> str | None:
     """`NVIDIA GeForce RTX 3090` of `NVIDIA Corporation GA102 [GeForce RTX 3090] (rev a1)`."""
-    plain = re.sub(r"\[(?:AMD/ATI|[0-9a-f]{4}(?::[0-9a-f]{4})?|8086|10de|1002)\]", "", text)
-    plain = re.sub(r"\(prog-if[^)]{0,60}\)?", "", plain)
+    plain = re.sub(r"\[(?:AMD/ATI|AMD|[0-9a-f]{4}(?::[0-9a-f]{4})?)\]", "", text)
+    plain = re.sub(r"\((?:prog-if|rev)[^)]{0,60}\)?", "", plain)
     match = _BRACKETED.search(plain)
     maker = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", None: ""}[vendor(text)]
-    if not match:
-        return None
-    name = match[1].replace("Lite Hash Rate", "").strip()
-    return name if name.upper().startswith(maker.upper()) else f"{maker} {name}".strip()
+    if match:
+        name = match[1].replace("Lite Hash Rate", "").strip()
+        return name if name.upper().startswith(maker.upper()) else f"{maker} {name}".strip()
+    if told := name_of(_id(text)):
+        return told
+    if integrated(text):
+        family = re.sub(r".*(?:Corporation|Inc\.)\s*", "", plain).strip()
+        return f"{maker} {family}".strip() if family and "Device" not in family else None
+    return None
+
+
+def _is_inside(title: str) -> bool:
+    """Whether a title has the id of a processor's graphics, of the maker that it names."""
+    ids = {"amd": AMD_INTEGRATED, "intel": INTEL_INTEGRATED}.get(vendor(title) or "", frozenset())
+    return _id(title) in ids
+
+
+def _id(title: str) -> str:
+    match = _ID.search(title)
+    return (match[1] or match[2]).lower() if match else ""

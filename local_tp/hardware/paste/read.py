@@ -24,7 +24,9 @@ _TRUST = (
     "nvidia-smi -q",
     "nvidia-smi --query-gpu",
     "nvidia-smi",
+    "amd-smi",
     "rocm-smi",
+    "rocminfo",
     "lspci",
     "report",
     "complaints",
@@ -55,10 +57,10 @@ def read_pasted(texts: Sequence[tuple[str, bytes]]) -> Pasted:
     sightings: list[Sighting] = []
     words: list[str] = []
     left = LIMIT
-    for name, data in texts:
+    for number, (name, data) in enumerate(texts, 1):
         text = read_text(name, data, left)
         left = max(0, left - len(data))
-        prefix = f"{name}: " if name else ""
+        prefix = f"file {number}: " if len(texts) > 1 else ""  # a file's name may name a person
         parts = split(text.lines)
         room = max(0, _MOST_OUTPUTS - len(sightings))
         blocks = sorted(_joined(parts.blocks), key=lambda block: _trust(block.kind.name))

@@ -1,7 +1,7 @@
 """`rocm-smi`: its tables of several ages, its `GPU[0] : name: value` lines, and its JSON.
 
 Knows nothing of pairs. Columns moved and changed names with every release, so cells are known by
-what they look like. Graphics inside a processor is told apart by its device id.
+what they look like. What `rocm-smi` complains of is told in its own few words or not at all.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from local_tp.core import Pcie
-from local_tp.facts import CardFacts, SoftwareFacts
+from local_tp.facts import CardFacts, Process, SoftwareFacts
 from local_tp.hardware.devices import bus_id
-from local_tp.hardware.paste import pci_names
+from local_tp.hardware.paste import pci_names, rocm_values
 from local_tp.hardware.paste.rocm_topology import MatrixReader, weights
 from local_tp.hardware.paste.sighting import Card, Kind, Sighting, overlay
 from local_tp.hardware.paste.text import Line
-from local_tp.hardware.paste.values import generation, known, number, size, whole
+from local_tp.hardware.paste.values import known, number, program, whole
 
 _BANNER = re.compile(
     r"={3,}.{0,10}ROCm System Management Interface|={3,}.{0,20}End of ROCm SMI Log"
@@ -31,7 +30,16 @@ _JSON_CARD = re.compile(r'\s*"card(\d{1,3})"\s*:\s*\{')
 _JSON_VALUE = re.compile(r'\s*"([^"]{1,80})"\s*:\s*"([^"]{0,200})",?\s*\Z')
 _RULE = re.compile(r"\s*[=-]{10,}\s*\Z|\s*\(DID,")
 _MATRIX = re.compile(r"\s*GPU\d{1,3}(?:\s+\S{1,12}){0,64}\s*\Z")
-_NAMES = ("Card Series", "Card series", "Device Name", "Card Model", "Card model", "Marketing Name")
+_PIDS = re.compile(r"\s*PID\s+PROCESS NAME\s+GPU\(s\)")
+_PROCESS = re.compile(r"\s*(\d{1,10})\s+(\S.{0,80}?)\s+(\d{1,3})\s+(\d{1,16})\s+\d")
+_NO_PIDS = re.compile(r"\s*(?:KFD process information:|No KFD PIDs currently running)")
+_COMPLAINT = re.compile(
+    r"(?:PowerPlay not enabled|Not supported on the given system|(?:Unable to|Cannot|Could not) "
+    r"(?:get|read|find|display) (?:(?:maximum|average|current|supported|graphics|package|socket"
+    r"|power|profile|consumption|gpu|vram|memory|pcie|bandwidth|clocks?|temperature|fan|speed"
+    r"|voltage|version|use|usage|levels?|id|name|of|the)\b ?){1,8})",
+    re.IGNORECASE,
+)
 
 
 def _starts(line: str) -> bool:
@@ -41,6 +49,7 @@ def _starts(line: str) -> bool:
         or _HEADER.match(line)
         or _JSON_CARD.match(line)
         or "between two GPUs" in line
+        or _PIDS.match(line)
     )
 
 
@@ -49,6 +58,8 @@ def _continues(line: str) -> bool:
         _starts(line)
         or _SECTION.search(line)
         or _RULE.match(line)
+        or _PROCESS.match(line)
+        or _NO_PIDS.match(line)
         or re.match(r"\s*\d{1,3}\s+(?:\d+\s+)?(?:\d|0x|[0-9a-f]{4}\b|N/A|None)", line)
         or (_MATRIX.match(line) and "NV" not in line)
         or _JSON_VALUE.match(line)
@@ -64,6 +75,8 @@ class _Reading:
     matrix: MatrixReader = field(default_factory=MatrixReader)
     driver: str | None = None
     json_card: int | None = None
+    header: str = ""  # of the table that is being read
+    processes: list[Process] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
 
@@ -102,9 +115,14 @@ def _line(text: str, reading: _Reading) -> None:
         _value(int(match[1]), match[2], text, reading)
     elif reading.matrix.line(text):
         return
+    elif _HEADER.match(text) or _PIDS.match(text):
+        reading.header = text
+    elif "PROCESS NAME" in reading.header and (match := _PROCESS.match(text)):
+        process = Process(int(match[1]), program(match[2]), int(match[4]))
+        reading.processes.append(process)
     elif (match := _ROW.match(text)) and not text.lstrip().startswith("GPU"):
         index = int(match[1])
-        told = _row(match[2])
+        told = _row(match[2], "VRAM%" in reading.header)
         before = reading.cards.get(index)
         reading.cards[index] = overlay(before, told) if before else told
 
@@ -113,15 +131,17 @@ def _value(index: int, told: str, line: str, reading: _Reading) -> None:
     values = reading.values.setdefault(index, {})
     name, _, value = told.rpartition(":")
     if line.lstrip().startswith("ERROR") or not name:
-        reading.unknown.append(f"GPU {index}: {told.strip()}"[:160])
+        said = _COMPLAINT.search(told)
+        words = said[0].strip() if said else "rocm-smi reports an error"
+        reading.unknown.append(f"GPU {index}: {words}")
     else:
         values.setdefault(name.strip(), value.strip())
         if name.startswith("PCI Bus"):
             values["PCI Bus"] = told.partition(":")[2].strip()
 
 
-def _row(cells: str) -> Card:
-    """A row of any of the tables."""
+def _row(cells: str, vram: bool) -> Card:
+    """A row of any of the tables; `vram` says that the last column but one is memory in use."""
     words = cells.replace(",", " ").split()
     device = next(
         (word for word in words[:3] if re.fullmatch(r"0x[0-9a-f]{4}|[0-9a-f]{4}", word)), None
@@ -134,6 +154,7 @@ def _row(cells: str) -> Card:
     return Card(
         slot=slot,
         name=pci_names.name_of(device) if device else None,
+        used_share=int(busy[1]) / 100 if busy and vram else None,
         facts=CardFacts(
             vendor=pci_names.vendor((device and pci_names.name_of(device)) or "AMD"),
             integrated=True if device and pci_names.integrated(device) else None,
@@ -156,10 +177,17 @@ def _sighting(reading: _Reading, whole_list: bool = False) -> Sighting:
     cards = []
     for index in numbers:
         values, row = reading.values.get(index), reading.cards.get(index)
-        told = _from_values(values or {}) if values or not row else row
+        told = rocm_values.card(values or {}) if values or not row else row
         if row:
             told = overlay(told, row)
         cards.append(replace(told, number=index))
+    if len(cards) == 1 and reading.processes:
+        facts = replace(cards[0].facts, processes=tuple(reading.processes))
+        cards[0] = replace(cards[0], facts=facts)
+    elif reading.processes:
+        reading.unknown.append(
+            "rocm-smi: on which card its programs run, which `rocm-smi --showpidgpus` tells"
+        )
     return Sighting(
         "rocm-smi",
         cards=tuple(cards),
@@ -167,75 +195,6 @@ def _sighting(reading: _Reading, whole_list: bool = False) -> Sighting:
         software=SoftwareFacts(driver=reading.driver),
         unknown=tuple(dict.fromkeys(reading.unknown)),
     )
-
-
-def _from_values(values: Mapping[str, str]) -> Card:
-    def first(*names: str) -> str | None:
-        return next((text for name in names if (text := known(values.get(name)))), None)
-
-    device = first("Device ID", "GPU ID", "Card Model", "Card model") or ""
-    names = [text for name in _NAMES if (text := known(values.get(name)))]
-    name = next((text for text in names if not text.startswith("0x")), None)
-    total = size(first("VRAM Total Memory (B)"), "B")
-    used = size(first("VRAM Total Used Memory (B)"), "B")
-    link = first("pcie clock level") or first("PCIe speed", "pcie clock speed") or ""
-    speed = re.search(r"([\d.]{3,5})GT/s", link)
-    width = re.search(r"x(\d{1,2})\b", link)
-    fastest, widest = _levels(values)
-    limits = first("Max Graphics Package Power (W)")
-    draws = ("Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)")
-    return Card(
-        slot=bus_id(first("PCI Bus", "PCI bus") or ""),
-        name=_tidy(name) if name else pci_names.name_of(device),
-        total=total,
-        free=total - used if total is not None and used is not None else None,
-        pcie=Pcie(
-            generation(speed[1] if speed else None),
-            int(width[1]) if width else None,
-            fastest,
-            widest,
-        ),
-        facts=CardFacts(
-            vendor="amd",
-            architecture=first("GFX Version"),
-            used=used,
-            bar1_total=size(first("VIS_VRAM Total Memory (B)"), "B"),
-            bar1_used=size(first("VIS_VRAM Total Used Memory (B)"), "B"),
-            replays=whole(first("PCIe Replay Count")),
-            power_draw=number(first(*draws)),
-            power_limit=number(limits),
-            clock=whole((first("sclk clock speed:") or "").strip("()")),
-            memory_clock=whole((first("mclk clock speed:") or "").strip("()")),
-            temperature=whole(
-                first("Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)")
-            ),
-            utilization=whole(first("GPU use (%)")),
-            numa=_node(first("(Topology) Numa Node")),
-            integrated=True if pci_names.integrated(name or device) else None,
-        ),
-    )
-
-
-def _levels(values: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """The fastest level of the link: levels are numbered, their speeds end in GT/s."""
-    found = [
-        (generation(text) or 0, int(text.split("x")[1].split()[0]))
-        for name, text in values.items()
-        if name.isdecimal() and re.match(r"[\d.]{3,5}GT/s x\d{1,2}\b", text)
-    ]
-    return max(found) if found else (None, None)
-
-
-def _node(text: str | None) -> int | None:
-    node = whole(text)
-    return node if node is not None and node >= 0 else None
-
-
-def _tidy(name: str) -> str:
-    """`AMD Radeon RX 6700/6700 XT` of `Navi 22 [Radeon RX 6700/6700 XT]`."""
-    match = re.search(r"\[([^\[\]]{3,100})\]", name)
-    plain = (match[1] if match else name).strip()
-    return plain if plain.startswith("AMD") else f"AMD {plain}"
 
 
 KIND = Kind("rocm-smi", _starts, _continues, parse)

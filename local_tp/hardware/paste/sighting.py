@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from local_tp.core import LinkKind, Pcie, Rig
-from local_tp.facts import CardFacts, Collective, HostFacts, PairFacts, SoftwareFacts
+from local_tp.facts import CardFacts, Collective, HostFacts, PairFacts, Process, SoftwareFacts
 from local_tp.hardware.paste.text import Line
 
 MOST_CARDS = 64  # no PC has more; a text that says so is damaged or meant to hurt
@@ -20,10 +20,27 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of a card under MIG. `number` counts within the card; memory in bytes.
+
+    `instance` is the GPU instance by which processes name it.
+    """
+
+    number: int
+    instance: int | None = None
+    profile: str | None = None
+    total: int | None = None
+    used: int | None = None
+    uuid: str | None = None
+    processes: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """A card as one output tells of it. `number` counts in the tool's own `order`.
 
-    `bus` is for tools that tell nothing of a card's slot but its bus. `total` and `free` in bytes.
+    `bus` is for tools that tell nothing of a card's slot but its bus. `total` and `free` in bytes;
+    `used_share`, of 1, is for tools that tell memory in use but not of how much.
     """
 
     slot: str | None = None
@@ -33,12 +50,14 @@ class Card:
     name: str | None = None
     total: int | None = None
     free: int | None = None
+    used_share: float | None = None
     capability: tuple[int, int] | None = None
     pcie: Pcie = field(default_factory=Pcie)
     display: bool | None = None
     uuid: str | None = None
     bandwidth: float | None = None
     facts: CardFacts = field(default_factory=CardFacts)
+    slices: tuple[Slice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +73,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Everything that one block told. `unread` names lines that were not understood."""
+    """Everything that one block told. `unread` names lines that were not understood.
+
+    `ways` leads to functions by their bus ids, whatever they are: the root complex, then a bridge
+    for each step.
+    """
 
     source: str
     cards: tuple[Card, ...] = ()
@@ -68,6 +91,7 @@ class Sighting:
     software: SoftwareFacts = field(default_factory=SoftwareFacts)
     unknown: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    ways: tuple[tuple[str, tuple[str, ...]], ...] = ()
     rig: Rig | None = None
 
 
@@ -107,6 +131,8 @@ class Pairs:
 
 def overlay(first: T, second: T) -> T:
     """`first`, with the values of `second` where `first` has only a field's default."""
+    if first == second:
+        return first
     changes: dict[str, Any] = {}
     assert is_dataclass(first)
     assert not isinstance(first, type)

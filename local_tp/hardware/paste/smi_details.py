@@ -1,7 +1,7 @@
 """`nvidia-smi -q`: sections of `name : value`, indented under each other.
 
 Knows nothing of what the values mean. Where a forum has eaten the indentation, each entry counts
-to the heading above it. MIG slices are passed over: they are parts of a card already read.
+to the heading above it. MIG slices are parts of the card that they stand under.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from local_tp.facts import HostFacts, Process
-from local_tp.hardware.paste import smi_fields
+from local_tp.hardware.paste import mig, smi_fields
 from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Sighting, overlay
 from local_tp.hardware.paste.text import Line
 from local_tp.hardware.paste.values import program, size, whole
@@ -43,6 +43,7 @@ class _Gpu:
     slot: str
     values: dict[str, str] = field(default_factory=dict)
     processes: list[dict[str, str]] = field(default_factory=list)
+    slices: list[dict[str, str]] = field(default_factory=list)
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
@@ -59,11 +60,10 @@ def parse(lines: Sequence[Line]) -> Sighting:
         elif not gpus:
             outside.setdefault(name, value)
         elif "processes" in path:
-            if name == "process_id":
-                gpus[-1].processes.append({})
-            if gpus[-1].processes:
-                gpus[-1].processes[-1].setdefault(name, value)
-        elif not any(part.startswith("mig_device") for part in path):
+            _keep_process(gpus[-1].processes, name, value)
+        elif any(part.startswith("mig_device") for part in path):
+            _keep_slice(gpus[-1].slices, path[-1], name, value)
+        else:
             _keep(gpus[-1].values, path, name, value)
     if not gpus and "product_name" in outside:
         gpus.append(_Gpu("", outside))
@@ -90,18 +90,41 @@ def _keep(values: dict[str, str], path: tuple[str, ...], name: str, value: str) 
             values.setdefault(".".join((*path[len(path) - depth :], name)), value)
 
 
+def _keep_process(processes: list[dict[str, str]], name: str, value: str) -> None:
+    """An entry of a process, which begins with its GPU instance or, in old drivers, its number."""
+    again = not processes or name in processes[-1]
+    if again and name in ("gpu_instance_id", "process_id"):
+        processes.append({})
+    if processes:
+        processes[-1].setdefault(name, value)
+
+
+def _keep_slice(slices: list[dict[str, str]], section: str, name: str, value: str) -> None:
+    if name == "index" and len(slices) < mig.MOST_SLICES:
+        slices.append({})
+    if slices:
+        slices[-1].setdefault(
+            name if section.startswith("mig_device") else f"{section}.{name}", value
+        )
+
+
 def _card(gpu: _Gpu) -> Card:
+    slices = tuple(part for one in gpu.slices if (part := mig.detailed(one)))
     card = smi_fields.card({"slot": gpu.slot, **gpu.values})
-    processes = tuple(
-        Process(
-            whole(told.get("process_id")),
-            program(told.get("name")),
-            size(told.get("used_gpu_memory")),
+    card = replace(card, slices=mig.joined((), slices))
+    processes = [
+        (
+            whole(told.get("gpu_instance_id")),
+            Process(
+                whole(told.get("process_id")),
+                program(told.get("name")),
+                size(told.get("used_gpu_memory")),
+            ),
         )
         for told in gpu.processes
-    )
-    facts = replace(card.facts, processes=processes)
-    return replace(card, facts=facts)
+        if "process_id" in told
+    ]
+    return mig.with_processes(card, processes)
 
 
 def _entries(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, ...], str, str]]:

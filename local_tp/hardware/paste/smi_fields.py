@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from local_tp.core import Pcie
@@ -15,7 +16,7 @@ from local_tp.facts import CardFacts, DriverModel, HostFacts, PcieReading, Softw
 from local_tp.hardware.devices import bus_id
 from local_tp.hardware.live.nvidia_words import clock_reasons
 from local_tp.hardware.paste.sighting import Card
-from local_tp.hardware.paste.values import answer, capability, known, number, size, whole
+from local_tp.hardware.paste.values import answer, capability, gone, known, number, size, whole
 
 _REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -69,7 +70,7 @@ def card(values: Values) -> Card:
         # Cards in servers say "attached" though nothing is; what is active counts where told.
         display=attached if active is None else active,
         uuid=uuid if uuid and re.search("[1-9a-f]", uuid[4:]) else None,
-        facts=_facts(values, used),
+        facts=replace(_facts(values, used), lost=_is_lost(values)),
     )
 
 
@@ -90,6 +91,17 @@ def host(values: Values) -> HostFacts:
 
 def _first(values: Values, *names: str) -> str | None:
     return next((text for name in names if (text := known(values.get(name)))), None)
+
+
+def _is_lost(values: Values) -> bool:
+    """Whether the driver no longer reaches the card, by what stands in its values' places."""
+    lost = any("gpu is lost" in text[:40].lower() for text in values.values())
+    unknown = {
+        name.rpartition(".")[2]
+        for name, text in values.items()
+        if gone(text) and "power" not in name and "fan" not in name
+    }
+    return lost or len(unknown) > 1
 
 
 def _pcie(values: Values) -> Pcie:

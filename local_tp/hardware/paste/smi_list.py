@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from local_tp.facts import CardFacts, NvLink, Vendor
 from local_tp.hardware.devices import bus_id
+from local_tp.hardware.paste import mig
 from local_tp.hardware.paste.sighting import Card, Kind, Sighting
 from local_tp.hardware.paste.text import Line
 from local_tp.hardware.paste.values import number
@@ -20,7 +21,7 @@ _CARD = re.compile(r"\s*GPU (\d{1,3}): (\S[^\n]{1,200})")
 _UUID = re.compile(r"\s*\(UUID: ([^)]{1,60})\)")
 _LINK = re.compile(r"\s*Link (\d{1,2})(?:: |, )(\S.{0,120})")
 _PEER = re.compile(r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
-_SLICE = re.compile(r"\s+MIG \S+\s+Device\s+\d+:")
+_ALL_DOWN = re.compile(r"NVLink information as all links are inactive", re.IGNORECASE)
 _GB = 10**9
 
 
@@ -30,7 +31,7 @@ def _starts(line: str) -> bool:
 
 
 def _continues(line: str) -> bool:
-    return _starts(line) or bool(_LINK.match(line) or _SLICE.match(line))
+    return _starts(line) or bool(_LINK.match(line) or mig.listed(line) or _ALL_DOWN.search(line))
 
 
 def _vendor(name: str) -> Vendor | None:
@@ -40,7 +41,7 @@ def _vendor(name: str) -> Vendor | None:
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
-    """The cards, each with its ports."""
+    """The cards, each with its ports and slices."""
     cards: list[Card] = []
     for line in lines:
         if match := _CARD.match(line.text):
@@ -51,8 +52,13 @@ def parse(lines: Sequence[Line]) -> Sighting:
             cards.append(Card(number=int(match[1]), name=name, uuid=told, facts=facts))
         elif cards and (match := _LINK.match(line.text)):
             cards[-1] = _with_port(cards[-1], int(match[1]), match[2])
-        elif cards and _SLICE.match(line.text):
-            cards[-1] = replace(cards[-1], facts=replace(cards[-1].facts, mig=True))
+        elif cards and _ALL_DOWN.search(line.text):
+            facts = replace(cards[-1].facts, nvlinks=(NvLink(0, up=False),))
+            cards[-1] = replace(cards[-1], facts=facts)
+        elif cards and (part := mig.listed(line.text)):
+            facts = replace(cards[-1].facts, mig=True)
+            slices = mig.joined(cards[-1].slices, (part,))
+            cards[-1] = replace(cards[-1], facts=facts, slices=slices)
     return Sighting("nvidia-smi -L", cards=tuple(cards))
 
 

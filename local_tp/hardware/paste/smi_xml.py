@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from local_tp.facts import HostFacts, Process
-from local_tp.hardware.paste import smi_fields
+from local_tp.hardware.paste import mig, smi_fields
 from local_tp.hardware.paste.sighting import Card, Kind, Sighting, overlay
 from local_tp.hardware.paste.text import Line
 from local_tp.hardware.paste.values import program, size, whole
@@ -40,6 +40,7 @@ class _Reader:
     outside: dict[str, str] = field(default_factory=dict)
     gpus: list[dict[str, str]] = field(default_factory=list)
     processes: list[list[dict[str, str]]] = field(default_factory=list)
+    slices: list[list[dict[str, str]]] = field(default_factory=list)
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if len(self.path) > _DEEPEST:
@@ -49,6 +50,9 @@ class _Reader:
         if tag == "gpu":
             self.gpus.append({"slot": attributes.get("id", "")})
             self.processes.append([])
+            self.slices.append([])
+        elif tag == "mig_device" and self.gpus:
+            self.slices[-1].append({})
         elif tag == "process_info" and self.gpus:
             self.processes[-1].append({})
 
@@ -59,14 +63,17 @@ class _Reader:
         value = "".join(self.text).strip()
         self.path.pop()
         self.text = []
-        if not value or any(part.startswith("mig_device") for part in self.path):
+        if not value:
             return
         inside = [part for part in self.path if part not in ("gpu", "nvidia_smi_log", "pasted")]
         if "gpu" not in self.path:
             self.outside.setdefault(tag, value)
         elif "process_info" in self.path:
             self.processes[-1][-1].setdefault(tag, value)
-        else:
+        elif "mig_device" in self.path:
+            name = tag if inside[-1] == "mig_device" else f"{inside[-1]}.{tag}"
+            self.slices[-1][-1].setdefault(name, value)
+        elif "mig_devices" not in self.path:
             for depth in (0, 1, 2):
                 name = ".".join([*inside[len(inside) - depth :], tag])
                 if depth <= len(inside):
@@ -89,8 +96,10 @@ def parse(lines: Sequence[Line]) -> Sighting:
         unread.append(f"line {stopped}: the XML is damaged or cut off here")
     complete = whole(reader.outside.get("attached_gpus")) == len(reader.gpus)
     cards = tuple(
-        replace(_card(values, told), number=number if complete else None)
-        for number, (values, told) in enumerate(zip(reader.gpus, reader.processes, strict=True))
+        replace(_card(values, told, parts), number=number if complete else None)
+        for number, (values, told, parts) in enumerate(
+            zip(reader.gpus, reader.processes, reader.slices, strict=True)
+        )
     )
     host = HostFacts()
     for values in reader.gpus:
@@ -125,15 +134,21 @@ def _feed(reader: _Reader, lines: Sequence[Line]) -> int | None:
     return None
 
 
-def _card(values: dict[str, str], told: list[dict[str, str]]) -> Card:
-    card = smi_fields.card(values)
-    processes = tuple(
-        Process(
-            whole(one.get("pid")), program(one.get("process_name")), size(one.get("used_memory"))
+def _card(values: dict[str, str], told: list[dict[str, str]], parts: list[dict[str, str]]) -> Card:
+    slices = tuple(part for one in parts if (part := mig.detailed(one)))
+    card = replace(smi_fields.card(values), slices=mig.joined((), slices))
+    processes = [
+        (
+            whole(one.get("gpu_instance_id")),
+            Process(
+                whole(one.get("pid")),
+                program(one.get("process_name")),
+                size(one.get("used_memory")),
+            ),
         )
         for one in told
-    )
-    return replace(card, facts=replace(card.facts, processes=processes))
+    ]
+    return mig.with_processes(card, processes)
 
 
 KIND = Kind(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from local_tp.hardware.paste import (
+    amd_smi,
     environment,
     issue_report,
     kernel_log,
@@ -20,6 +21,7 @@ from local_tp.hardware.paste import (
     own_json,
     p2p_test,
     rocm,
+    rocminfo,
     smi_csv,
     smi_details,
     smi_list,
@@ -34,6 +36,8 @@ from local_tp.hardware.paste.text import Line
 KINDS: tuple[Kind, ...] = (
     smi_xml.KIND,
     smi_table.KIND,
+    rocminfo.KIND,
+    amd_smi.KIND,
     topology.KIND,
     kernel_log.KIND,
     p2p_test.KIND,
@@ -48,8 +52,12 @@ KINDS: tuple[Kind, ...] = (
     environment.KIND,
 )
 _SHOWN = 1024  # characters of a line that say which kind it is of
+_TAGS = re.compile(r"(?:\s*</?(?:details|summary|pre|code|br|p|b|hr)\b[^>]{0,80}>)+.{0,120}\Z")
 _SILENT = re.compile(r"\s*(?:[-=+_*~|.\s]*|[$%>#]?\s*(?:nvidia-smi|lspci|rocm-smi)\b.{0,2000})\Z")
-_CONSOLE = re.compile(r"\s*(?:\$|PS [A-Z]:\\|[A-Z]:\\[^>]{0,80}>|\S{1,40}@\S{1,60}[#$])\s?")
+_CONSOLE = re.compile(
+    r"\s*(?:\([\w.-]{1,40}\) )?(?:\$|PS [A-Z]:\\|[A-Z]:\\[^>]{0,80}>|[~/][\w./-]{0,80} ?[#$%]"
+    r"|\[?[\w.-]{1,40}@[^#$%>]{1,80}[#$%>]|[\u279c\u276f])\s?"
+)
 _DATE = re.compile(r"\s*[A-Z][a-z]{2} [A-Z][a-z]{2}\s+\d{1,2} [\d:]{8} .{0,12}\Z")
 _EXCERPT = 60
 _GAPS = 20
@@ -115,7 +123,7 @@ def gaps(rest: Sequence[Line]) -> tuple[str, ...]:
     for line in rest:
         if _SILENT.match(line.text[:4096]) or _CONSOLE.match(line.text[:200]):
             continue
-        if _DATE.match(line.text[:60]):
+        if _DATE.match(line.text[:60]) or _TAGS.match(line.text[:400]):
             continue
         if runs and line.number - runs[-1][-1].number <= 3:
             runs[-1].append(line)

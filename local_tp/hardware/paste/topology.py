@@ -1,7 +1,8 @@
 """`nvidia-smi topo -m` and `topo -p2p r|w|n|a|p`: a matrix of words between cards.
 
 Knows nothing of cards but their numbers. Columns and rows of network cards, affinities and the
-legend are passed over; rows may be missing or cut, and all line ends may be lost.
+legend are passed over; rows may be missing or cut, and all line ends may be lost. What a matrix
+leaves out is said, for it is not the same as nothing being there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from types import MappingProxyType
 
 from local_tp.facts import CardFacts, P2pStatus, PairFacts, Path
@@ -36,6 +38,7 @@ _STATES: Mapping[str, P2pStatus] = MappingProxyType(
     }
 )  # fmt: skip
 _MOST_ROWS = 400
+_DOTS = re.compile(r"\.{2,}|…|⋮")
 _NVLINK = re.compile(r"NV(\d{1,2})\Z")
 
 
@@ -56,6 +59,8 @@ def _starts(line: str) -> bool:
 
 def _continues(line: str) -> bool:
     words = line[:4000].replace("|", " ").split(maxsplit=2)
+    if words and all(_DOTS.fullmatch(word) for word in words[:2]):
+        return True
     if _LEGEND.match(line) or _COMMAND.search(line):
         return True
     if not words or not _LABEL.fullmatch(words[0]):
@@ -71,6 +76,8 @@ class _Matrix:
     numbers: dict[int, int | None] = field(default_factory=dict)  # card -> its NUMA node
     strange: list[str] = field(default_factory=list)
     more: bool = False  # than cards that any machine has
+    dots: bool = False  # in place of rows or columns
+    pcie: dict[tuple[int, int], P2pStatus] = field(default_factory=dict)  # of -p2p p
 
     def knows(self, number: int) -> bool:
         """Whether this card is one of those that are counted, which it becomes while few are."""
@@ -91,6 +98,8 @@ def parse(lines: Sequence[Line]) -> Sighting:
     if matrix.more:
         say = f"line {lines[0].number}: more than {MOST_CARDS} cards: the others were left out"
         matrix.strange.append(say)
+    matrix.strange += _left_out(matrix, lines[0].number)
+    _use_pcie(matrix)
     order = sorted(matrix.numbers)
     place = {number: i for i, number in enumerate(order)}
     pairs = Pairs()
@@ -101,6 +110,31 @@ def parse(lines: Sequence[Line]) -> Sighting:
         for number in order
     )
     return Sighting("nvidia-smi topo", cards=cards, pairs=pairs.all(), unread=tuple(matrix.strange))
+
+
+def _left_out(matrix: _Matrix, line: int) -> list[str]:
+    """That the matrix is not whole, in words."""
+    told = matrix.pairs.found.keys() | matrix.pcie.keys()
+    untold = [pair for pair in combinations(sorted(matrix.numbers), 2) if pair not in told]
+    if not untold and not matrix.dots:
+        return []
+    words = f"line {line}: the matrix is abridged or cut off"
+    if matrix.dots:
+        words += ": cards that it leaves out are not counted"
+    if untold:
+        some = ", ".join(f"GPU{a} with GPU{b}" for a, b in untold[:3])
+        more = len(untold) - 3
+        rest = f" and {more} more pair{'s' if more > 1 else ''}" if more > 0 else ""
+        words += f": it says nothing of {some}{rest}"
+    return [words]
+
+
+def _use_pcie(matrix: _Matrix) -> None:
+    """What `-p2p p` says of peers over PCI Express, where nothing was said of reading."""
+    for (a, b), state in matrix.pcie.items():
+        pair = matrix.pairs.found.get((a, b))
+        if pair is None or (pair.facts.read is None and pair.kind != "nvlink"):
+            matrix.pairs.add(a, b, PairFacts(read=state, write=state))
 
 
 def _rows(text: str) -> list[str]:
@@ -126,11 +160,16 @@ def _row(text: str, matrix: _Matrix) -> None:
         matrix.flags, matrix.columns = (match[1] if match else "r" if "p2p" in text else ""), []
         text = re.sub(r".*?(?=\bGPU\d|\Z)", "", text, count=1)
     words = text.split()
+    if any(_DOTS.fullmatch(word) for word in words):
+        matrix.dots = True
     if not words or _LEGEND.match(text) or not _LABEL.fullmatch(words[0]):
         return
     if len(words) == 1 or not _cell(words[1]):
-        labels = [word for word in words if _LABEL.fullmatch(word)]
+        labels = [w for w in words if _LABEL.fullmatch(w) or _DOTS.fullmatch(w)]
         matrix.columns = labels
+        for label in labels:
+            if match := _GPU.match(label):
+                matrix.knows(int(match[1]))
         return
     source = _GPU.match(words[0])
     if not source or not matrix.knows(a := int(source[1])):
@@ -139,6 +178,8 @@ def _row(text: str, matrix: _Matrix) -> None:
     cells = words[1:]
     for label, word in zip(columns, cells, strict=False):
         target = _GPU.match(label)
+        if _DOTS.fullmatch(label) and _DOTS.fullmatch(word):
+            continue
         if not _cell(word):
             break
         if target and matrix.knows(int(target[1])):
@@ -155,11 +196,17 @@ def _say(matrix: _Matrix, a: int, b: int, word: str) -> None:
         facts = PairFacts(path="nvlink", nvlinks=int(match[1]))
         matrix.pairs.add(a, b, facts, kind="nvlink" if facts.nvlinks else None)
     elif word in _PATHS:
-        matrix.pairs.add(a, b, PairFacts(path=_PATHS[word]))
+        # The driver names a way over PCI Express only where no NVLink is up.
+        matrix.pairs.add(a, b, PairFacts(path=_PATHS[word], nvlinks=0))
     elif word in _STATES:
         state, flags = _STATES[word], matrix.flags or "r"
         if "n" in flags:
-            matrix.pairs.add(a, b, PairFacts(), kind="nvlink" if state == "ok" else None)
+            joined = state == "ok"
+            linked = PairFacts(path="nvlink") if joined else PairFacts(nvlinks=0)
+            facts = linked if state != "unknown" else PairFacts()
+            matrix.pairs.add(a, b, facts, kind="nvlink" if joined else None)
+        if "p" in flags:
+            matrix.pcie[min(a, b), max(a, b)] = state
         facts = PairFacts(
             read=state if "r" in flags else None,
             write=state if "w" in flags else None,

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from local_tp.core import Device, Link, Pcie, Rig
 from local_tp.facts import CardFacts, Collective, HostFacts, PcieReading
-from local_tp.hardware.devices import short_names
+from local_tp.hardware.devices import bridge_name, short_names
+from local_tp.hardware.report.topology import is_card
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 # Bytes a second of one lane after line coding, by generation (PCI Express base specification).
@@ -180,7 +181,7 @@ def device_facts(device: Device) -> tuple[Fact, ...]:
         ("Slot", None if processor else device.id),
         ("Memory", _device_memory(device)),
         ("PCIe", None if processor else _pcie(device)),
-        ("NVLink", _nvlinks(card)),
+        ("XGMI" if device.kind == "rocm" else "NVLink", _nvlinks(card)),
         ("Compute", _compute(device)),
         ("Power", _power(card)),
         ("Clocks", _clocks(card)),
@@ -292,6 +293,7 @@ def _mode(device: Device) -> str:
         device.display and "display attached",
         card.driver_model,
         card.mig and "MIG on",
+        card.slice_of and f"MIG slice {card.profile or ''} of {card.slice_of}".replace("  ", " "),
         card.virtual and "virtual",
         card.compute_mode not in (None, "Default") and f"compute mode {card.compute_mode}",
         card.numa is not None and f"NUMA node {card.numa}",
@@ -316,12 +318,12 @@ def tables(rig: Rig) -> tuple[Table, ...]:
     return tuple(table for table in found if table)
 
 
-def _matrix(rig: Rig, title: str, cell: Callable[[Link, bool], str]) -> Table | None:
-    named = {name: d for name, d in short_names(rig).items() if d.kind != "cpu"}
+def _matrix(rig: Rig, title: str, cell: Callable[[Link, bool, Rig], str]) -> Table | None:
+    named = {name: d for name, d in short_names(rig).items() if is_card(d)}
     cells: dict[tuple[str, str], str] = {}
     for link in rig.links:
-        cells[link.a, link.b] = cell(link, True) or cells.get((link.a, link.b), "")
-        cells[link.b, link.a] = cell(link, False) or cells.get((link.b, link.a), "")
+        cells[link.a, link.b] = cell(link, True, rig) or cells.get((link.a, link.b), "")
+        cells[link.b, link.a] = cell(link, False, rig) or cells.get((link.b, link.a), "")
     rows = tuple(
         (name, *("·" if d is o else cells.get((d.id, o.id), "") for o in named.values()))
         for name, d in named.items()
@@ -331,18 +333,20 @@ def _matrix(rig: Rig, title: str, cell: Callable[[Link, bool], str]) -> Table | 
     return Table(title, ("", *named), rows)
 
 
-def _speed_cell(link: Link, forth: bool) -> str:
+def _speed_cell(link: Link, forth: bool, _: Rig) -> str:
     rate = link.facts.forth if forth else link.facts.back
     if rate is None and link.bandwidth is not None:
         return f"{link.bandwidth / 1e9:.1f}{'' if link.measured else ' nominal'}"
     return "" if rate is None else f"{rate / 1e9:.1f}"
 
 
-def _way_cell(link: Link, _: bool) -> str:
-    facts = link.facts
-    path = f"NV{facts.nvlinks}" if facts.nvlinks else facts.path
-    if path in (None, "nvlink") and link.kind == "nvlink":
-        path = "NVLink"
+def _way_cell(link: Link, _: bool, rig: Rig) -> str:
+    facts, bridge = link.facts, bridge_name(link, rig)
+    path: str | None = facts.path
+    if facts.nvlinks:
+        path = f"NV{facts.nvlinks}" if bridge == "NVLink" else f"{facts.nvlinks} {bridge}"
+    elif path == "nvlink" or (path is None and link.kind == "nvlink"):
+        path = bridge
     known = VERDICT[facts.verdict] if facts.verdict else None
     if known is None and facts.read:
         known = STATUS[facts.read]

@@ -42,12 +42,13 @@ STYLE = """
 .tp-report .tp-wide { overflow-x: auto; }
 .tp-report .tp-wide + .tp-wide { margin-top: 12px; }
 .tp-report .tp-topology { display: block; margin: 0 auto; }
+.tp-report table, .tp-report tr { border: 0; }
 .tp-report table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .tp-report caption { text-align: left; white-space: nowrap; color: var(--r-quiet);
   padding-bottom: 4px; }
-.tp-report th, .tp-report td { padding: 3px 12px 3px 0; text-align: right; white-space: nowrap;
-  border: 0; border-bottom: 1px solid var(--r-line); font-weight: 400; }
-.tp-report th { color: var(--r-quiet); }
+.tp-report th, .tp-report td { padding: 3px 12px 3px 0; text-align: right; vertical-align: top;
+  border: 0; border-bottom: 1px solid var(--r-line); font-weight: 400; overflow-wrap: normal; }
+.tp-report th { color: var(--r-quiet); white-space: nowrap; }
 .tp-report th:first-child { text-align: left; }
 .tp-report ul { margin: 0; padding-left: 20px; }
 .tp-report pre { margin: 8px 0 0; white-space: pre-wrap; font-size: 12px; }

@@ -46,9 +46,14 @@ class Socket:
         return tuple(card for branch in self.branches for card in branch.cards)
 
 
+def is_card(device: Device) -> bool:
+    """Whether it is a card with a place of its own: no processor, and no slice of another card."""
+    return device.kind != "cpu" and device.facts.slice_of is None
+
+
 def sockets(rig: Rig) -> tuple[Socket, ...]:
     """The tree of a rig, cards in slot order; without cards a single empty socket."""
-    cards = tuple(Card(name, d) for name, d in short_names(rig).items() if d.kind != "cpu")
+    cards = tuple(Card(name, d) for name, d in short_names(rig).items() if is_card(d))
     paths = {frozenset((link.a, link.b)): link for link in rig.links}
 
     def path(one: Card, other: Card) -> str | None:
@@ -81,7 +86,7 @@ def sockets(rig: Rig) -> tuple[Socket, ...]:
 
 def pairs(rig: Rig) -> tuple[Link, ...]:
     """The links between two cards of which more is known than that both reach the processor."""
-    cards = {d.id for d in rig.devices if d.kind != "cpu"}
+    cards = {d.id for d in rig.devices if is_card(d)}
     return tuple(
         link
         for link in rig.links

@@ -8,55 +8,26 @@ light and a dark page; nothing in it is fetched.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
 from local_tp.core import Link, Rig
+from local_tp.hardware.devices import bridge_name
 from local_tp.hardware.report.facts import measured_pcie, nominal_pcie, size, speed
 from local_tp.hardware.report.report import printable
 from local_tp.hardware.report.topology import Branch, Card, Socket, pairs, sockets
-
-# GB/s from which each colour counts; all six are readable on white and on near-black.
-BUCKETS = (
-    (0.0, "#dc3a2f", "under 2 GB/s"),
-    (2.0, "#e87524", "2 to 6"),
-    (6.0, "#c79a00", "6 to 12"),
-    (12.0, "#4f9d3a", "12 to 24"),
-    (24.0, "#159aa8", "24 to 50"),
-    (50.0, "#4a74f0", "50 and more"),
-)
-UNKNOWN = "#8a94a3"
-BROKEN = BUCKETS[0][1]
+from local_tp.hardware.report.topology_lines import BROKEN, Line, legend, legend_height
 
 CARD, GAP, MARGIN = 132, 16, 16
 SOCKET_TOP, SOCKET_HEIGHT = 12, 50
 SWITCH_TOP, SWITCH_HEIGHT = 92, 24
 CARD_TOP, CARD_HEIGHT = 176, 82
 CARD_BOTTOM = CARD_TOP + CARD_HEIGHT
-LEGEND_CELL, LEGEND_ROW, LEAST_WIDTH = 118, 20, 400
+LEAST_WIDTH = 400
 # A narrow window scrolls rather than make the words smaller than this share of their size.
 SMALLEST = 0.7
 # More arcs than these get no labels of their own: the table beside the picture has the numbers.
 LABELLED_ARCS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """How to draw a speed: bytes a second, and whether somebody measured it."""
-
-    rate: float | None
-    measured: bool
-    broken: bool = False
-
-    @property
-    def style(self) -> str:
-        rank = bucket(self.rate)
-        colour = BROKEN if self.broken else UNKNOWN if rank is None else BUCKETS[rank][1]
-        width = 2.0 if rank is None else 2.0 + 0.7 * rank
-        promised = rank is not None and not self.measured
-        dash = ' stroke-dasharray="5 4"' if promised and not self.broken else ""
-        return f'fill="none" stroke="{colour}" stroke-width="{width:.1f}"{dash}'
 
 
 def topology_svg(rig: Rig) -> str:
@@ -70,17 +41,21 @@ def topology_svg(rig: Rig) -> str:
     arcs = pairs(rig)
     depth = max((_depth(link, centres) for link in arcs), default=0.0)
     bottom = (CARD_BOTTOM if any(s.cards for s in tree) else SOCKET_TOP + SOCKET_HEIGHT) + depth
+    lines = _lines_drawn(tree, arcs)
     legend_top = bottom + (46 if arcs else 30)
-    rows = -(-(len(BUCKETS) + 3) // _legend_columns(width))
-    height = legend_top + rows * LEGEND_ROW
+    height = legend_top + legend_height(lines, width - 2 * MARGIN) if lines else bottom + MARGIN
     body = [
         *_between_sockets(tree, centres),
         *(part for socket in tree for part in _branches(socket, centres)),
-        *(_arc(link, centres) for link in arcs),
-        *(_arc_label(link, centres) for link in arcs if len(arcs) <= LABELLED_ARCS),
+        *(_arc(link, centres, bridge_name(link, rig)) for link in arcs),
+        *(
+            _arc_label(link, centres, bridge_name(link, rig))
+            for link in arcs
+            if len(arcs) <= LABELLED_ARCS
+        ),
         *(_socket(socket, centres, rig, len(tree)) for socket in tree),
         *(_card(card, centres[card.device.id]) for socket in tree for card in socket.cards),
-        *_legend(legend_top, width),
+        *legend(lines, MARGIN, legend_top, width - 2 * MARGIN),
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="tp-topology" role="img" '
@@ -89,13 +64,6 @@ def topology_svg(rig: Rig) -> str:
         f'font-family="system-ui, sans-serif" font-size="12" fill="currentColor">'
         f"<title>{_text(_title(tree))}</title>{''.join(body)}</svg>"
     )
-
-
-def bucket(rate: float | None) -> int | None:
-    """The index in `BUCKETS` of a speed in bytes a second; None if it is not known."""
-    if rate is None:
-        return None
-    return max(i for i, (least, _, _) in enumerate(BUCKETS) if i == 0 or rate / 1e9 >= least)
 
 
 # ------------------------------------------------------------------------------------ places
@@ -158,6 +126,7 @@ def _card(card: Card, x: float) -> str:
         size(device.total) + (" shared" if facts.integrated else "") if device.total else "",
         "display" if device.display else "",
         "external" if facts.external else "",
+        "MIG" if facts.mig else "",
     ]
     dash = ' stroke-dasharray="4 3"' if facts.integrated or facts.lost else ""
     state = "LOST" if facts.lost else ", ".join(note for note in notes if note)
@@ -204,6 +173,16 @@ def _between_sockets(tree: tuple[Socket, ...], centres: dict[str, float]) -> Ite
         yield f'<path d="M{x1:.1f} {y}H{x2:.1f}" {Line(None, measured=True).style}/>'
 
 
+def _lines_drawn(tree: tuple[Socket, ...], arcs: tuple[Link, ...]) -> list[Line]:
+    """Every line of the picture that has a speed, known or not."""
+    joints = len(tree) - 1 + sum(branch.switched for s in tree for branch in s.branches)
+    return [
+        *[Line(None, measured=True)] * joints,
+        *(_drop_line(card) for socket in tree for card in socket.cards),
+        *(_arc_line(link) for link in arcs),
+    ]
+
+
 def _branches(socket: Socket, centres: dict[str, float]) -> Iterator[str]:
     top = SOCKET_TOP + SOCKET_HEIGHT
     for branch in socket.branches:
@@ -221,8 +200,7 @@ def _drops(branch: Branch, centres: dict[str, float], top: float) -> Iterator[st
     """The line from the root or a switch down to each card, with its lanes and speed."""
     for card in branch.cards:
         x = centres[card.device.id]
-        rate = measured_pcie(card.device)
-        line = Line(nominal_pcie(card.device) if rate is None else rate, rate is not None)
+        line = _drop_line(card)
         lanes = _lanes(card)
         shown = "" if line.rate is None else speed(line.rate)
         words = ", ".join(part for part in (lanes, shown) if part)
@@ -234,6 +212,16 @@ def _drops(branch: Branch, centres: dict[str, float], top: float) -> Iterator[st
             yield f'<text x="{x + 9:.1f}" y="{y}" font-size="11">{_text(label)}</text>'
 
 
+def _drop_line(card: Card) -> Line:
+    rate = measured_pcie(card.device)
+    return Line(nominal_pcie(card.device) if rate is None else rate, rate is not None)
+
+
+def _arc_line(link: Link) -> Line:
+    measured = link.measured or link.facts.forth is not None
+    return Line(_rate(link), measured=measured, broken=_fails(link))
+
+
 def _lanes(card: Card) -> str:
     loaded, pcie = card.device.facts.pcie_loaded, card.device.pcie
     generation = loaded.generation if loaded else pcie and pcie.max_generation
@@ -243,20 +231,19 @@ def _lanes(card: Card) -> str:
     return f"PCIe {f'{generation}.0 ' if generation else ''}x{width}"
 
 
-def _arc(link: Link, centres: dict[str, float]) -> str:
+def _arc(link: Link, centres: dict[str, float], bridge: str) -> str:
     """A pair of cards, coloured by the slower direction, with a cross if its data goes astray."""
     x1, x2 = sorted((centres[link.a], centres[link.b]))
     low = CARD_BOTTOM + _depth(link, centres)
-    broken = _fails(link)
-    line = Line(_rate(link), measured=link.measured or link.facts.forth is not None, broken=broken)
+    line = _arc_line(link)
     # A cubic reaches three quarters of the way to its control points.
     control = CARD_BOTTOM + (low - CARD_BOTTOM) / 0.75
     inset = 10 if x2 - x1 > CARD + GAP else 24
     curve = f"M{x1 + inset:.1f} {CARD_BOTTOM}C{x1 + inset + 20:.1f} {control:.1f} "
     curve += f"{x2 - inset - 20:.1f} {control:.1f} {x2 - inset:.1f} {CARD_BOTTOM}"
-    words = f"{link.a} and {link.b}: {_arc_words(link)}"
+    words = f"{link.a} and {link.b}: {_arc_words(link, bridge)}"
     drawn = f'<path d="{curve}" {line.style}><title>{_text(words)}</title></path>'
-    if broken:
+    if line.broken:
         middle = (x1 + x2) / 2
         drawn += (
             f'<path d="M{middle - 6:.1f} {low - 6:.1f}l12 12m0 -12l-12 12" '
@@ -265,19 +252,19 @@ def _arc(link: Link, centres: dict[str, float]) -> str:
     return drawn
 
 
-def _arc_label(link: Link, centres: dict[str, float]) -> str:
+def _arc_label(link: Link, centres: dict[str, float], bridge: str) -> str:
     """Words on the arc's lowest point, in a halo of the page's colour."""
     middle = (centres[link.a] + centres[link.b]) / 2
     y = CARD_BOTTOM + _depth(link, centres) + (20 if _fails(link) else 4)
     return (
         f'<text x="{middle:.1f}" y="{y:.1f}" text-anchor="middle" font-size="11" '
         f'stroke="var(--r-panel, Canvas)" stroke-width="5" stroke-linejoin="round" '
-        f'paint-order="stroke">{_text(_arc_words(link))}</text>'
+        f'paint-order="stroke">{_text(_arc_words(link, bridge))}</text>'
     )
 
 
-def _arc_words(link: Link) -> str:
-    name = {"nvlink": "NVLink", "p2p": "P2P", "host": "via RAM"}[link.kind]
+def _arc_words(link: Link, bridge: str) -> str:
+    name = {"nvlink": bridge, "p2p": "P2P", "host": "via RAM"}[link.kind]
     rate = _rate(link)
     if _fails(link):
         return f"{name} {link.facts.verdict}"
@@ -292,29 +279,6 @@ def _rate(link: Link) -> float | None:
 
 def _fails(link: Link) -> bool:
     return link.facts.verdict in ("broken", "hangs", "failed")
-
-
-# -------------------------------------------------------------------------------- the legend
-
-
-def _legend(top: float, width: float) -> Iterator[str]:
-    dashed = f'stroke="{UNKNOWN}" stroke-width="3" stroke-dasharray="5 4"'
-    lines = [(Line(least * 1e9, measured=True).style, text) for least, _, text in BUCKETS]
-    lines += [
-        (Line(None, measured=True).style, "not known"),
-        (dashed, "nominal only"),
-        (Line(None, measured=True, broken=True).style, "✕ fails"),
-    ]
-    columns = _legend_columns(width)
-    for number, (style, text) in enumerate(lines):
-        x = MARGIN + number % columns * LEGEND_CELL
-        y = top + number // columns * LEGEND_ROW
-        yield f'<path d="M{x} {y - 4:.1f}h22" {style}/>'
-        yield f'<text x="{x + 29}" y="{y:.1f}" font-size="11">{_text(text)}</text>'
-
-
-def _legend_columns(width: float) -> int:
-    return max(1, int((width - 2 * MARGIN) // LEGEND_CELL))
 
 
 # ---------------------------------------------------------------------------------- the words

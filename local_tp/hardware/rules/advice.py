@@ -55,13 +55,18 @@ def answering(rig: Rig) -> list[Device]:
 
 
 def discrete(rig: Rig) -> list[Device]:
-    """The cards with memory of their own that still answer."""
-    return [d for d in answering(rig) if not d.facts.integrated]
+    """The whole cards with memory of their own that still answer."""
+    return [d for d in answering(rig) if not d.facts.integrated and not d.facts.slice_of]
 
 
 def nvidia(rig: Rig) -> list[Device]:
-    """The NVIDIA cards that still answer."""
-    return [d for d in discrete(rig) if d.kind == "cuda"]
+    """NVIDIA's whole cards that still answer, those that share the PC's memory among them."""
+    return [d for d in answering(rig) if d.kind == "cuda" and not d.facts.slice_of]
+
+
+def slices(card: Device, rig: Rig) -> list[Device]:
+    """The MIG slices that a card is cut into, as far as they were listed."""
+    return [d for d in rig.devices if d.facts.slice_of == card.id]
 
 
 def model_name(device: Device) -> str:

@@ -19,6 +19,7 @@ from local_tp.hardware.rules.advice import (
     label,
     listed,
     nvidia,
+    slices,
 )
 from local_tp.hardware.rules.link_costs import load_seconds, pcie_rate, prompt_seconds
 
@@ -65,11 +66,11 @@ MIXED_VENDORS = Advice(
 MIG = Advice(
     "mig-on",
     "warning",
-    "{card} is cut into slices (MIG is on)",
-    "local_tp does not use slices and leaves the card out of plans; elsewhere a model sees one "
-    "slice's memory and processors, and slices cannot talk to each other",
-    "`sudo nvidia-smi -i BUS_ID -mig 0` and a reset give the whole card back, if nobody else uses "
-    "the slices",
+    "{card} is cut into slices (MIG is on): {slices}",
+    "the whole card is left out of plans; a process uses one slice, with its memory and its part "
+    "of the processors, and there is no peer-to-peer between slices",
+    "use a slice as a device of its own; `sudo nvidia-smi -i BUS_ID -mig 0` and a reset give the "
+    "whole card back, if nobody else uses the slices",
 )
 VIRTUAL = Advice(
     "virtual-gpu",
@@ -185,7 +186,14 @@ def mig(rig: Rig) -> Iterator[Finding]:
     """Cards cut into slices."""
     for card in nvidia(rig):
         if card.facts.mig:
-            yield MIG.finding([card], card=label(card))
+            parts = [
+                f"{part.facts.profile or 'one'} with {gib(part.total)} ({part.id})"
+                if part.total
+                else f"{part.facts.profile or 'one'} ({part.id})"
+                for part in slices(card, rig)
+            ]
+            listed_parts = ", ".join(parts) or "none of them is known"
+            yield MIG.finding([card], card=label(card), slices=listed_parts)
 
 
 def virtual(rig: Rig) -> Iterator[Finding]:
@@ -207,7 +215,7 @@ def driver_models(rig: Rig) -> Iterator[Finding]:
 def integrated(rig: Rig) -> Iterator[Finding]:
     """Graphics of the processor listed beside a card."""
     for card in answering(rig):
-        if card.facts.integrated and discrete(rig):
+        if card.facts.integrated and card.kind != "cuda" and discrete(rig):
             memory = f"its {gib(card.total)} are" if card.total else "what it shows is"
             yield INTEGRATED.finding([card], card=label(card), memory=memory)
 

@@ -1,4 +1,4 @@
-"""Rules on damage: lost cards, memory and link errors, cards counted twice, a driver that fails.
+"""Rules on damage: lost cards, memory and link errors, cards counted twice.
 
 Knows nothing of settings. Lines that a probe or a pasted text left in `Rig.unknown` count as
 evidence here, for a lost card is often in no other place.
@@ -11,14 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from local_tp.core import Device, Rig
-from local_tp.facts import DriverFault, Finding
+from local_tp.facts import Finding
 from local_tp.hardware.devices import bus_id
 from local_tp.hardware.rules.advice import (
     Advice,
     answering,
     discrete,
     label,
-    nvidia,
     rate,
     sold_as,
 )
@@ -33,22 +32,6 @@ _LOST = re.compile(
     re.IGNORECASE,
 )
 _PLACE = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?", re.IGNORECASE)
-# What programs print when NVIDIA's driver does not answer, and what is then the matter.
-_DRIVER_WORDS: dict[DriverFault, re.Pattern[str]] = {
-    "mismatch": re.compile(
-        r"driver/library version mismatch|lib_rm_version_mismatch|older one is still loaded", re.I
-    ),
-    "not-running": re.compile(
-        r"couldn't communicate with the nvidia driver|driver not loaded"
-        r"|driver is installed but not loaded|driver is not running",
-        re.I,
-    ),
-    "library-missing": re.compile(
-        r"nvml library was not found|nvml shared library not found|libnvidia-ml[^\n]*not found",
-        re.I,
-    ),
-}
-
 # The driver's fault numbers that speak of the machine rather than of a program.
 _RESEAT = "reseat the card and its power cables, and see whether it comes back after a restart"
 _MEMORY = "restart, watch whether it comes back, and use the warranty if it does"
@@ -74,37 +57,6 @@ LOST = Advice(
     "switch the PC off and on; if it happens again check the card's power cables and the supply's "
     "peak load, replace the riser, try the slot at Gen3, and read `dmesg` for Xid lines",
 )
-DRIVER: dict[DriverFault, Advice] = {
-    "not-running": Advice(
-        "driver-not-running",
-        "error",
-        "{evidence}",
-        "no NVIDIA card can be used",
-        "restart the PC; if it stays so reinstall the driver (after a kernel update its module "
-        "must be built anew; with Secure Boot it must be signed), then run `nvidia-smi`",
-    ),
-    "mismatch": Advice(
-        "driver-mismatch",
-        "error",
-        "{evidence}",
-        "no program can use the NVIDIA cards until both have one version",
-        "restart the PC: the driver was updated while the old one stayed loaded; in a container "
-        "mount the host's libraries",
-    ),
-    "library-missing": Advice(
-        "driver-library-missing",
-        "error",
-        "{evidence}",
-        "the NVIDIA cards cannot be read, so nothing can be planned on them",
-        "install the driver package that holds libnvidia-ml.so.1, or start the container with the "
-        "NVIDIA runtime and the `utility` capability",
-    ),
-}
-DRIVER_SAID: dict[DriverFault, str] = {
-    "not-running": "the NVIDIA driver does not answer: it is not loaded, or not for this kernel",
-    "mismatch": "the NVIDIA driver's library and its loaded module are of different versions",
-    "library-missing": "the NVIDIA driver's library NVML was not found",
-}
 ECC_ERRORS = Advice(
     "ecc-errors",
     "error",
@@ -160,22 +112,6 @@ def lost(rig: Rig) -> Iterator[Finding]:
             continue
         told.update(places or ["?"])
         yield LOST.finding(places, evidence=" ".join(line.split()))
-
-
-def driver(rig: Rig) -> Iterator[Finding]:
-    """A driver that does not answer, or two versions of it at once."""
-    library, module = rig.software.driver or rig.driver, rig.software.cuda_module
-    if library and module and library != module:
-        evidence = f"the driver's library is {library} and its loaded module {module}"
-        yield DRIVER["mismatch"].finding([], evidence=evidence)
-        return
-    for fault, words in _DRIVER_WORDS.items():
-        told = () if nvidia(rig) else rig.unknown  # a card that answers has a driver
-        line = next((text for text in told if words.search(text)), None)
-        if line is not None or rig.software.driver_fault == fault:
-            said = " ".join(line.split()) if line else DRIVER_SAID[fault]
-            yield DRIVER[fault].finding([], evidence=said)
-            return
 
 
 def ecc_errors(rig: Rig) -> Iterator[Finding]:

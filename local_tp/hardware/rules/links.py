@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from local_tp.core import Device, Link, Rig
-from local_tp.facts import Finding, PcieReading
+from local_tp.facts import Finding, PcieReading, Severity
 from local_tp.hardware.rules.advice import (
     Advice,
     discrete,
@@ -94,6 +94,15 @@ COPY_SLOW = Advice(
     "the card most likely hangs off the chipset, whose uplink it shares with drives and network: "
     "move it to a slot wired to the processor; else look for a worn riser",
 )
+CHIPSET = Advice(
+    "pcie-chipset",
+    "info",
+    "{card} hangs off the chipset, not off the processor",
+    "the chipset's drives, network and USB share its one link to the processor, often of four "
+    "lanes, with the card: loading and the prompts of a tensor split wait for it",
+    "move the card to a slot wired to the processor (the manual says which), or use a layer split, "
+    "which hardly needs the link",
+)
 UNEVEN = Advice(
     "uneven-links",
     "warning",
@@ -143,7 +152,7 @@ def narrow(rig: Rig) -> Iterator[Finding]:
             card=label(card),
             width=lanes.width,
             best=lanes.card,
-            limit=_limit(lanes),
+            limit=_limit(lanes, card),
             prompt=duration(prompt_seconds(now)),
             best_prompt=duration(prompt_seconds(best)),
             reduction=duration(reduction_seconds(now)),
@@ -153,12 +162,26 @@ def narrow(rig: Rig) -> Iterator[Finding]:
         )
 
 
-def _limit(lanes: _Lanes) -> str:
+def _limit(lanes: _Lanes, card: Device) -> str:
     if lanes.slot is None:
-        return "the slot, or the contact in it, gives no more"
-    if lanes.width < lanes.slot:
-        return f"the slot has {lanes.slot}, so lanes are lost on the way"
-    return f"the slot has no more than {lanes.slot}"
+        limit = "the slot, or the contact in it, gives no more"
+    elif lanes.width < lanes.slot:
+        limit = f"the slot has {lanes.slot}, so lanes are lost on the way"
+    else:
+        limit = f"the slot has no more than {lanes.slot}"
+    return f"{limit}, and it hangs off the chipset" if card.facts.chipset else limit
+
+
+def chipset(rig: Rig) -> Iterator[Finding]:
+    """A slot of the chipset, where narrow lanes do not say so already."""
+    cards = discrete(rig)
+    for card in cards:
+        if not card.facts.chipset or card.facts.external or is_laptop(card, rig) or is_guest(rig):
+            continue
+        lanes = _lanes(card)
+        if lanes is None or lanes.width >= min(SHARED_WIDTH, lanes.card):
+            severity: Severity = "warning" if len(cards) > 1 else "info"
+            yield CHIPSET.finding([card], severity, card=label(card))
 
 
 def generation_under_load(rig: Rig) -> Iterator[Finding]:

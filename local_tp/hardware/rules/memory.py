@@ -23,6 +23,7 @@ from local_tp.hardware.rules.advice import (
     label,
     listed,
     nvidia,
+    slices,
     sold_as,
 )
 
@@ -137,7 +138,7 @@ def display(rig: Rig) -> Iterator[Finding]:
 def programs(rig: Rig) -> Iterator[Finding]:
     """What other programs hold, by name where the driver tells it."""
     for card in answering(rig):
-        if card.facts.integrated:
+        if card.facts.integrated or slices(card, rig):
             continue
         named = _held(p for p in card.facts.processes if _is_program(p))
         taken = sum(named.values())

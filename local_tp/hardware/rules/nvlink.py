@@ -15,6 +15,7 @@ from local_tp.hardware.rules.advice import (
     REFUSED,
     Advice,
     is_guest,
+    is_laptop,
     label,
     listed,
     model_name,
@@ -24,6 +25,7 @@ from local_tp.hardware.rules.advice import (
 )
 from local_tp.hardware.rules.links import pair_rate
 
+WORTH = 1.5  # times the speed of the way taken now, below which a bridge brings little
 # The ends of these cards are always wired; for others NVLink takes a bridge.
 WIRED = ("SXM", "HGX", "GB200", "GH200")
 
@@ -39,11 +41,11 @@ NVLINK_DOWN = Advice(
 NVLINK_ABSENT = Advice(
     "nvlink-absent",
     "info",
-    "{cards} could be joined by NVLink, and no link between them is up",
+    "{cards} could be joined two by two with NVLink, and no link between them is up",
     "NVLink carries {bandwidth} both ways together{against}; owners of such pairs measured 35 to "
     "49 % faster prompts and 3 to 5 % faster decode with a tensor split",
-    "a bridge of the right width for two of these cards is worth its price only if you use a "
-    "tensor split; if one is fitted, reseat it",
+    "a bridge of the right width for two of these cards, in slots within its reach, is worth its "
+    "price only if you use a tensor split; if one is fitted, reseat it",
 )
 
 
@@ -67,12 +69,16 @@ def down(rig: Rig) -> Iterator[Finding]:
 def absent(rig: Rig) -> Iterator[Finding]:
     """Like cards that a bridge could join, known to have none.
 
-    Either every port says so or the driver does, pair by pair. Cards already joined are left alone.
+    Either every port says so or the driver does, pair by pair. Cards already joined are left
+    alone, and so are those in laptops, in external cases and all on different processors, where
+    no bridge fits.
     """
     joined = {end for k in rig.links if k.kind == "nvlink" or k.facts.nvlinks for end in (k.a, k.b)}
     alike: dict[str, list[Device]] = defaultdict(list)
     for card in nvidia(rig):
-        if card.id not in joined and _has_no_nvlink(card, rig):
+        if card.id in joined or card.facts.external or is_laptop(card, rig):
+            continue
+        if card.facts.driver_model != "WDDM" and _has_no_nvlink(card, rig):
             alike[model_name(card)].append(card)
     for cards in alike.values():
         row = sold_as(cards[0])
@@ -81,7 +87,12 @@ def absent(rig: Rig) -> Iterator[Finding]:
         if any(word in cards[0].name for word in WIRED):
             continue  # not a matter of a bridge
         own = {card.id for card in cards}
-        speeds = [s for k in rig.links if {k.a, k.b} <= own and (s := pair_rate(k))]
+        pairs = [link for link in rig.links if {link.a, link.b} <= own]
+        if pairs and all(link.facts.path == "SYS" for link in pairs):
+            continue
+        speeds = [speed for link in pairs if (speed := pair_rate(link))]
+        if speeds and row.nvlink / 2 < WORTH * min(speeds):
+            continue
         against = f", the way taken now {rate(min(speeds))}" if speeds else ""
         yield NVLINK_ABSENT.finding(
             cards, cards=listed(cards), bandwidth=rate(row.nvlink), against=against
@@ -104,4 +115,5 @@ def _is_without(link: Link) -> bool:
     """
     facts = link.facts
     refused = facts.read in REFUSED or facts.write in REFUSED
-    return facts.path not in (None, "nvlink", "self") and (facts.nvlinks == 0 or refused)
+    apart = facts.path not in (None, "nvlink", "self")
+    return facts.nvlinks == 0 or (apart and refused)

@@ -1,4 +1,4 @@
-"""Rules on cards that talk to one another: peer-to-peer, NVLink, IOMMU, collectives.
+"""Rules on cards that talk to one another: peer-to-peer, IOMMU, collectives.
 
 Knows nothing of lanes. A driver's word that peer-to-peer works is no finding either way: only
 a copy that was checked is. Peer-to-peer that is off names the most likely reason, one a pair.
@@ -67,6 +67,13 @@ REASONS: dict[str, tuple[Severity, str, str]] = {
         "a driver setting switched it off",
         "remove the option that disables peer-to-peer from the NVIDIA module's settings "
         "(/etc/modprobe.d) and restart",
+    ),
+    "radeon": (
+        "info",
+        "AMD's driver found the cards' memory not wholly visible, or the kernel without its part",
+        "switch on 'Above 4G Decoding' and 'Resizable BAR' in the BIOS, start Linux with iommu=pt, "
+        "and use a kernel built with peer-to-peer for AMD (CONFIG_HSA_AMD_P2P, as distributions "
+        "and amdgpu-dkms have it)",
     ),
     "mixed": (
         "info",
@@ -167,6 +174,17 @@ COLLECTIVE = Advice(
 )
 
 
+NCCL_FAILED = Advice(
+    "collective-failed",
+    "warning",
+    "{evidence}",
+    "programs that sum over the cards by NCCL (vLLM, for example) end the same way; local_tp tries "
+    "each transport before it uses one, and has others",
+    "run it again with NCCL_DEBUG=INFO and read what comes before the failure; then update the "
+    "driver to one as new as the CUDA that NCCL was built for, and try NCCL_P2P_DISABLE=1",
+)
+
+
 def off(rig: Rig) -> Iterator[Finding]:
     """Pairs without peer-to-peer, one finding for each reason."""
     groups: dict[str, list[Link]] = defaultdict(list)
@@ -202,6 +220,7 @@ def _reason(link: Link, rig: Rig) -> str:
         "wddm": "WDDM" in (a.facts.driver_model, b.facts.driver_model),
         "guest": is_guest(rig),
         "setting": status == "disabled",
+        "radeon": a.kind == b.kind == "rocm",
         "mixed": len(models) > 1,
         "geforce": is_consumer(a) and is_consumer(b),
         "topology": status == "topology",
@@ -263,6 +282,14 @@ def collectives(rig: Rig) -> Iterator[Finding]:
             ranks=collective.ranks,
             transport=collective.transport,
         )
+
+
+def collective_failed(rig: Rig) -> Iterator[Finding]:
+    """A test of NCCL that somebody ran, and that ended with an error."""
+    for line in rig.unknown:
+        if line.startswith("nccl-tests failed: "):
+            yield NCCL_FAILED.finding(discrete(rig), evidence=line)
+            return
 
 
 def _pairs(rig: Rig) -> list[Link]:

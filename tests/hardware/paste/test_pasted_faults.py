@@ -211,9 +211,9 @@ def test_no_parser_reads_more_cards_than_a_machine_has(text: Callable[[int], str
 def test_fifty_megabytes_of_cards_are_answered_soon(text: Callable[[int], str]) -> None:
     once = text(999).encode()
     data = once * (50 * MIB // len(once))
-    started = time.perf_counter()
+    started = time.process_time()
     found = read_pasted([("big", data)])
-    assert time.perf_counter() - started < 3  # a second where nothing else runs
+    assert time.process_time() - started < 3  # seconds of processor time
     assert len(found.rig.devices) <= 64
 
 
@@ -228,9 +228,9 @@ def test_fifty_megabytes_of_cards_are_answered_soon(text: Callable[[int], str]) 
 )
 def test_thousands_of_outputs_are_answered_soon(block: str) -> None:
     text = "".join(f"{block}hello\n".replace("{number}", str(i % 1000)) for i in range(6000))
-    started = time.perf_counter()
+    started = time.process_time()
     read(text)
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3
 
 
 def test_a_log_between_whose_lines_others_stand_is_read_to_its_end() -> None:

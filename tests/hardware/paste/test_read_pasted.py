@@ -58,9 +58,10 @@ def test_table_of_driver_384_quoted_twice_and_cut_off() -> None:
     assert "0000:09:00.0: memory not in the text" in rig.unknown
 
 
-def test_details_know_everything_and_slices_are_no_cards() -> None:
+def test_details_know_everything() -> None:
     rig = read("smi_details.txt").rig
-    first, second = rig.devices
+    first, second, part = rig.devices
+    assert (part.id, part.total) == ("0000:0b:00.0/mig-0", 11904 * MIB)
     assert first.pcie == Pcie(1, 4, 4, 16)
     assert first.display is False
     assert first.facts.throttle == ("SW Power Cap", "HW Thermal Slowdown")
@@ -200,9 +201,9 @@ def test_entities_are_refused_in_words() -> None:
 @pytest.mark.parametrize("piece", [b"<gpu>", b"{\n", b"GPU0 ", b"| ", b"a, b,", b"\x00\xff"])
 def test_fifty_megabytes_of_nothing_are_answered_soon(piece: bytes) -> None:
     data = piece * (50 * MIB // len(piece))
-    started = time.perf_counter()
+    started = time.process_time()
     found = read_pasted([("big", data)])
-    assert time.perf_counter() - started < 3  # a second where nothing else runs
+    assert time.process_time() - started < 3  # seconds of processor time
     assert any("skipped" in word for word in found.unread)
 
 

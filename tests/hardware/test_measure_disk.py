@@ -1,0 +1,60 @@
+"""A disk's speed is told past the cache, or from what is not in it, or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from local_tp.hardware.measuring import child_disk
+from local_tp.hardware.measuring.child_disk import measure, outside_the_cache, uncached
+from local_tp.hardware.measuring.readings import NOTE, READY, DiskRequest
+
+MIB = 1024**2
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's way to empty a cache")
+
+
+def test_only_blocks_without_a_cached_page_are_read() -> None:
+    pages = [0, 0, 1, 0, 0, 0, 0, 0xFF, 0xFE, 0, 0]
+    assert uncached(pages, 4096, 8192) == [0, 4 * 4096, 8 * 4096]
+    assert uncached(pages, 4096, 4 * 4096) == []
+    assert uncached([], 4096, 8192) == []
+
+
+@linux
+def test_a_file_in_the_cache_tells_nothing_and_one_outside_does(tmp_path: Path) -> None:
+    file = tmp_path / "model"
+    file.write_bytes(os.urandom(MIB) * 32)
+    request = DiskRequest(str(file), 16 * MIB)
+    assert outside_the_cache(request, MIB) is None
+    handle = os.open(file, os.O_RDONLY)
+    os.fsync(handle)
+    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(handle)
+    rate = outside_the_cache(request, MIB)
+    if rate is None:
+        pytest.skip("this file system keeps everything in memory")
+    assert 1e5 < rate < 1e12
+
+
+@linux
+def test_where_nothing_passes_the_cache_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "model"
+    file.write_bytes(bytes(MIB))
+    request = DiskRequest(str(file), MIB)
+    monkeypatch.setattr(child_disk, "past_the_cache", lambda request: None)
+    ready, note = measure(request)
+    assert ready.what == READY
+    assert note.what == NOTE
+    assert note.detail == "its largest file lies in the system's cache, which is faster"
+
+
+def test_a_file_that_is_gone_is_a_note(tmp_path: Path) -> None:
+    *_, note = measure(DiskRequest(str(tmp_path / "gone"), MIB))
+    assert note.what == NOTE
+    assert note.detail.startswith("it cannot be read past the system's cache: ")
+    assert "gone" in note.detail
