@@ -7,16 +7,22 @@ open. Every noun goes through pickle (to workers) and JSON (`local_tp.codec`, to
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from local_tp.facts import CardFacts, Collective, HostFacts, PairFacts, SoftwareFacts
+from local_tp.prediction import Alternative, Memory, Prediction
 
 DeviceKind = Literal["cuda", "rocm", "xpu", "cpu"]
 LinkKind = Literal["nvlink", "p2p", "host"]
 Split = Literal["single", "layer", "tensor", "hybrid"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "stored"]  # stored: as in file
 KvFormat = Literal["float32", "bfloat16", "float16"]
 Transport = Literal["none", "shared-memory", "gloo", "nccl"]
+Mixer = Literal["full", "sliding", "recurrent"]
+Feed = Literal["dense", "experts"]
+Objective = Literal["chat", "serve", "context", "quality"]
+Offload = Literal["auto", "none", "cpu", "stream"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 
@@ -60,6 +66,7 @@ class Device:
     total: int
     free: int
     reserve: int = 0
+    context: int = 0  # bytes that a process takes there before any data of its own
     bandwidth: float | None = None  # bytes a second
     flops: float | None = None  # dense 16-bit operations a second
     capability: tuple[int, int] | None = None
@@ -123,7 +130,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """The sizes of a decoder-only transformer, in elements."""
+    """The sizes of a decoder-only transformer, in elements. 0 where a model has no such thing."""
 
     layers: int
     hidden: int
@@ -133,6 +140,21 @@ class Dimensions:
     ffn: int
     vocab: int
     context: int
+    window: int = 0  # tokens that a sliding layer sees
+    experts: int = 0  # routed experts of a layer
+    active_experts: int = 0  # of them, those that one token meets
+    expert_ffn: int = 0  # columns of one expert
+    shared_ffn: int = 0  # columns of the experts that every token meets
+    kv_row: int = 0  # elements a token leaves in a layer, where not 2 x kv_heads x head_dim;
+    # such a compressed row is held whole on every rank
+    state: int = 0  # elements that a recurrent layer keeps of a text, however long
+
+
+class LayerKind(NamedTuple):
+    """What a layer mixes tokens with, and what it feeds them through."""
+
+    mixer: Mixer = "full"
+    feed: Feed = "dense"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +179,15 @@ class Traits:
     tied_head: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what it remembers of itself
 class ModelSpec:
     """A checkpoint as read from headers alone.
 
     `tensors` has canonical names: `embed`, `norm`, `head` (absent when tied) and, for layer i,
     `layers.i.` + `attn_norm`, `q`, `k`, `v`, `o`, `ffn_norm`, `gate`, `up`, `down`, `q_bias`, …
-    `rope_factors`, where a file states its rotary scaling so, divides the frequencies.
+    `rope_factors`, where a file states its rotary scaling so, divides the frequencies. `kinds` has
+    an entry a layer, or none where every layer is plain attention and a dense feed-forward.
+    A spec without a `path` is a shape that nobody downloaded: it can be planned, not run.
     """
 
     name: str
@@ -172,30 +196,22 @@ class ModelSpec:
     dimensions: Dimensions
     traits: Traits
     tensors: dict[str, TensorInfo]
+    kinds: tuple[LayerKind, ...] = ()
 
+    def kind(self, layer: int) -> LayerKind:
+        return self.kinds[layer] if self.kinds else LayerKind()
 
-@dataclass(frozen=True, slots=True)
-class TextSpec:
-    """Everything a checkpoint says of text: the vocabulary and the chat template.
-
-    `kind` is "json" (a `tokenizer.json` at `file`), "gpt2" (byte-level BPE) or "llama"
-    (SentencePiece BPE with scores and byte fallback), the latter two from GGUF metadata.
-    """
-
-    kind: Literal["json", "gpt2", "llama"]
-    file: str | None = None
-    tokens: tuple[str, ...] = ()
-    scores: tuple[float, ...] = ()
-    token_types: tuple[int, ...] = ()
-    merges: tuple[str, ...] = ()
-    pre: str = "default"
-    bos: int | None = None
-    eos: int | None = None
-    stop_ids: tuple[int, ...] = ()  # every id that ends a turn, eos included
-    unknown: int | None = None
-    add_bos: bool = False
-    add_space_prefix: bool = True
-    chat_template: str | None = None
+    @cached_property
+    def likenesses(self) -> tuple[int, ...]:
+        """A number for each layer; equal ones are alike in kind, roles, shapes and formats."""
+        found: list[list[object]] = [[self.kind(i)] for i in range(self.dimensions.layers)]
+        for name, info in self.tensors.items():
+            if name.startswith("layers."):
+                _, index, role = name.split(".", 2)
+                if int(index) < len(found):
+                    found[int(index)] += (role, info.shape, info.format)
+        numbers: dict[tuple[object, ...], int] = {}
+        return tuple(numbers.setdefault(tuple(layer), len(numbers)) for layer in found)
 
 
 # -------------------------------------------------------------------------------- the plan
@@ -213,6 +229,10 @@ class Goal:
     kv_format: KvFormat | None = None
     chunk: int = 512
     reserve: dict[str, int] = field(default_factory=dict)
+    objective: Objective = "chat"
+    floor: float | None = None  # tokens a second that the objective quality must keep
+    offload: Offload = "auto"
+    shares: tuple[float, ...] = ()  # a person's ratio, in the order of `devices`
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +241,8 @@ class Placement:
 
     Query heads follow KV heads: a rank holds whole groups, or a part of one KV head's group
     (that head is then replicated on several ranks). `vocab` cuts the embedding on the first
-    stage and the head on the last. `weights`, `kv` and `workspace` are predicted bytes.
+    stage and the head on the last. The weights of `streamed` layers stay in the PC's memory and
+    are copied to the device for each step. `memory` is predicted.
     """
 
     rank: int
@@ -232,14 +253,18 @@ class Placement:
     kv_heads: Span
     ffn: Span
     vocab: Span
-    weights: int = 0
-    kv: int = 0
-    workspace: int = 0
+    experts: Span = EMPTY
+    streamed: Span = EMPTY
+    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A decision. `prefill` and `decode` are predicted tokens a second; `bound` is their limit."""
+    """A decision.
+
+    `copies` are the devices of each further replica, in rank order. `doubts` are the unmeasured
+    numbers on which the order of plans depends; `changes` what would change the answer.
+    """
 
     model: str
     goal: Goal
@@ -249,15 +274,20 @@ class Plan:
     page_size: int
     pages: int
     split: Split = "single"
-    replicas: int = 1
-    prefill: float | None = None
-    decode: float | None = None
-    bound: str = ""
+    copies: tuple[tuple[str, ...], ...] = ()
+    prediction: Prediction | None = None
+    alternatives: tuple[Alternative, ...] = ()
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def stage(self, index: int) -> tuple[Placement, ...]:
         """The ranks of one stage, in rank order."""
         return tuple(p for p in self.placements if p.stage == index)
+
+    @property
+    def replicas(self) -> int:
+        return 1 + len(self.copies)
 
     @property
     def stages(self) -> int:

@@ -43,14 +43,26 @@ class PlanError(InputError):
 
 
 class DoesNotFit(PlanError):
-    """`need` and `have` in bytes; `remedy` is a sentence with the setting and the amount."""
+    """`need` and `have` in bytes; `remedy` is a sentence with the setting and the amount.
 
-    def __init__(self, device: str, need: int, have: int, remedy: str) -> None:
+    `terms` are what would lie there, the largest first; `settings` all that would make it fit.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        need: int,
+        have: int,
+        remedy: str,
+        terms: tuple[tuple[str, int], ...] = (),
+        settings: tuple[str, ...] = (),
+    ) -> None:
         mib = 1024 * 1024
         super().__init__(
             f"{device} needs {-(-need // mib):,} MiB and has {have // mib:,} MiB free: {remedy}"
         )
         self.device, self.need, self.have, self.remedy = device, need, have, remedy
+        self.terms, self.settings = terms, settings
 
 
 class TemplateError(InputError):

@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from local_tp.checkpoint.local_models import resolve
 from local_tp.cli import options, session
 from local_tp.cli.facts import to_json
 from local_tp.cli.measure import bench_prompt, medians, run_once
@@ -99,7 +98,7 @@ def compare(parsed: argparse.Namespace) -> dict[str, Any]:
     planned = session.plan(parsed)
     cpu_ranks = sum(device.kind == "cpu" for device in planned.devices)
     threads = planned.threads * max(cpu_ranks, 1)
-    path = str(resolve(parsed.model))
+    path = planned.checkpoint.spec.path
     with session.running(planned) as (engine, _):
         prompt = bench_prompt(parsed.prompt_tokens, engine.spec.dimensions.vocab)
         contenders: dict[str, Contender] = {

@@ -16,10 +16,20 @@ from hypothesis import strategies as st
 from local_tp.codec import decode, encode
 from local_tp.core import EMPTY, Device, Goal, ModelSpec, Placement, Plan, Rig, Span
 from local_tp.errors import InputError
+from local_tp.prediction import Memory, Prediction
 
-PLACEMENT = Placement(0, "cpu", 0, Span(0, 2), Span(0, 9), Span(0, 3), EMPTY, Span(0, 7), kv=5)
+PLACEMENT = Placement(
+    0, "cpu", 0, Span(0, 2), Span(0, 9), Span(0, 3), EMPTY, Span(0, 7), memory=Memory(kv=5)
+)
 PLAN = Plan(
-    "model", Goal(("cpu",), reserve={"cpu": 1}), (PLACEMENT, PLACEMENT), "none", 2048, 16, 128
+    "model",
+    Goal(("cpu",), reserve={"cpu": 1}),
+    (PLACEMENT, PLACEMENT),
+    "none",
+    2048,
+    16,
+    128,
+    prediction=Prediction(500.0, 50.0, 1.0, 90.0, "memory bandwidth on cpu"),
 )
 
 
@@ -64,9 +74,20 @@ def test_the_written_form() -> None:
         "kv_heads": [0, 3],
         "ffn": [0, 0],
         "vocab": [0, 7],
-        "weights": 0,
-        "kv": 5,
-        "workspace": 0,
+        "experts": [0, 0],
+        "streamed": [0, 0],
+        "memory": {
+            "weights": 0,
+            "kv": 5,
+            "state": 0,
+            "activations": 0,
+            "logits": 0,
+            "exchange": 0,
+            "context": 0,
+            "slack": 0,
+            "host": 0,
+            "replicated": 0,
+        },
     }
 
 
@@ -102,9 +123,9 @@ def changed(path: str, value: object) -> Any:
         ("placements.0.rank", 1.0, "placements[0].rank: expected a whole number"),
         ("placements.0.rank", ..., "placements[0].rank: missing: expected a whole number"),
         ("model", None, "model: expected a text"),
-        ("decode", "fast", "decode: expected a number"),
-        ("decode", False, "decode: expected a number"),
-        ("decode", 10**400, "decode: expected a number"),
+        ("prediction.decode", "fast", "prediction.decode: expected a number"),
+        ("prediction.decode", False, "prediction.decode: expected a number"),
+        ("prediction.decode", 10**400, "prediction.decode: expected a number"),
         ("split", "none", 'split: expected "single" or "layer" or "tensor" or "hybrid"'),
         ("goal.reserve", [1], "goal.reserve: expected an object"),
         ("goal.reserve", {3: 1}, "goal.reserve: expected an object"),

@@ -12,12 +12,12 @@ import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from gguf.constants import GGMLQuantizationType
 
 from local_tp.checkpoint.fields import LARGEST_COUNT, Fields, shown
-from local_tp.checkpoint.formats import FORMATS
+from local_tp.checkpoint.formats import FORMATS, READABLE
 from local_tp.core import TensorInfo
 from local_tp.errors import CheckpointError
 
@@ -47,6 +47,12 @@ _LARGEST_HEADER = 1 << 28
 _LONGEST_NAME = 1 << 10
 _LONGEST_TEXT = 1 << 24
 _MOST_DIMENSIONS = 4
+
+
+class Readable(Protocol):
+    """Anything that gives the next bytes."""
+
+    def read(self, count: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +85,24 @@ def read_header(path: Path) -> GgufHeader:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
-        cursor = _Cursor(file, str(path), size)
-        tensor_count, key_count = _opening(cursor)
-        metadata = Fields(str(path), _metadata(cursor, key_count))
-        entries = _entries(cursor, tensor_count)
-        alignment = metadata.integer("general.alignment", default=32)
-        start = -(-cursor.position // alignment) * alignment
+        return header_of(file, str(path), size)
+
+
+def header_of(file: Readable, source: str, size: int) -> GgufHeader:
+    """The header of a file of `size` bytes that is read forward only, from its beginning."""
+    cursor = _Cursor(file, source, size)
+    tensor_count, key_count = _opening(cursor)
+    metadata = Fields(source, _metadata(cursor, key_count))
+    entries = _entries(cursor, tensor_count)
+    alignment = metadata.integer("general.alignment", default=32)
+    start = -(-cursor.position // alignment) * alignment
     return GgufHeader(metadata, entries, start, size)
 
 
 class _Cursor:
     """Reads forward through a header; refuses what would go past the end before reading it."""
 
-    def __init__(self, file: BinaryIO, source: str, size: int) -> None:
+    def __init__(self, file: Readable, source: str, size: int) -> None:
         self.file, self.source, self.size = file, source, size
         self.position = 0
         self.elements = _MOST_ELEMENTS
@@ -211,8 +222,8 @@ def _entry(cursor: _Cursor) -> Entry:
 def _located(entry: Entry, start: int, source: str, size: int) -> TensorInfo:
     """The tensor's place in the file, which must hold all of it."""
     tensor = f"{source}: tensor {shown(entry.name)}"
-    name = _format_name(entry.kind)
-    if name not in FORMATS:
+    name = format_name(entry.kind)
+    if name not in READABLE:
         raise CheckpointError(
             f"{tensor} is stored as {name}, which is not supported yet: "
             "use F32, F16, BF16, Q8_0, Q4_0 or Q4_1"
@@ -233,6 +244,7 @@ def _located(entry: Entry, start: int, source: str, size: int) -> TensorInfo:
     return TensorInfo(shape, name, nbytes, source, start + entry.offset)
 
 
-def _format_name(kind: int) -> str:
+def format_name(kind: int) -> str:
+    """What a number in the tensor table stands for."""
     known = {int(member): str(member.name) for member in GGMLQuantizationType}
     return known.get(kind, f"type {kind}")

@@ -52,6 +52,7 @@ class Gpu:
     architecture: str | None = None
     target: str | None = None
     memory: int | None = None
+    memory_least: int | None = None  # where a name stands for cards of several sizes
     bandwidth: float | None = None
     fp32: float | None = None
     fp16: float | None = None
@@ -255,7 +256,10 @@ def _agreed(gpus: Sequence[Gpu]) -> Gpu | None:
     unsure = {"integrated": shared.get("integrated")}
     sources = tuple(dict.fromkeys(label for gpu in unlike for label in gpu.sources))
     named = {"name": " / ".join(gpu.name for gpu in unlike), "vendor": unlike[0].vendor}
-    return Gpu(**(shared | unsure | named | {"aliases": (), "sources": sources}))
+    sizes = [gpu.memory for gpu in unlike]
+    least = min(size for size in sizes if size) if all(sizes) else None
+    rest = {"aliases": (), "sources": sources, "memory_least": least}
+    return Gpu(**(shared | unsure | named | rest))
 
 
 def _cards(table: _Table) -> tuple[Gpu, ...]:

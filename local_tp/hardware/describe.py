@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from local_tp.core import Device, Link, Pcie, Rig
 from local_tp.hardware.devices import bridge_name, short_names, why_left_out
+from local_tp.hardware.rules.advice import is_busy
 
 GIB = 1024**3
 
@@ -60,14 +61,15 @@ def _device(device: Device) -> list[str]:
     if left_out := why_left_out(device):
         lines.append(f"not used for models: {left_out}")
     if device.pcie:
-        lines.append(_pcie(device.pcie))
+        lines.append(_pcie(device.pcie, is_busy(device)))
     return lines
 
 
-def _pcie(pcie: Pcie) -> str:
+def _pcie(pcie: Pcie, busy: bool) -> str:
     now, most = _lane(pcie.generation, pcie.width), _lane(pcie.max_generation, pcie.max_width)
     slower = pcie.generation and pcie.max_generation and pcie.generation < pcie.max_generation
-    return f"PCIe {now} now{' (idle cards slow down)' if slower else ''}, {most} at most"
+    idle = " (idle cards slow down)" if slower and not busy else ""
+    return f"PCIe {now} now{idle}, {most} at most"
 
 
 def _lane(generation: int | None, width: int | None) -> str:

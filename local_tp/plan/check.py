@@ -1,8 +1,8 @@
 """Holds any placement, ours or a person's, to the rules every rank relies on.
 
-Within a stage every query head, ffn column and (where the stage speaks) vocabulary row is owned
-exactly once; stages own consecutive layers; a rank holds whole groups of query heads or a part of
-one.
+Within a stage every query head, ffn column, routed expert and (where the stage speaks) vocabulary
+row is owned exactly once; stages own consecutive layers; a rank holds whole groups of query heads
+or a part of one; replicas are whole and share no card.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ from local_tp.errors import PlanError
 
 
 def check_placements(
-    spec: ModelSpec, placements: Sequence[Placement], devices: Sequence[Device]
+    spec: ModelSpec,
+    placements: Sequence[Placement],
+    devices: Sequence[Device],
+    copies: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Raise `PlanError`, naming rank and field, if `placements` is not a whole model."""
+    """Raise `PlanError`, naming rank and field, if `placements` is not a whole model.
+
+    `copies` names the devices of each further replica, in rank order.
+    """
     if [p.rank for p in placements] != list(range(len(placements))):
         raise PlanError("placements must be numbered rank 0, 1, 2, … in order")
     if len(placements) != len(devices):
@@ -33,12 +39,33 @@ def check_placements(
     for stage in range(max(stages) + 1):
         ranks = [p for p in placements if p.stage == stage]
         _check_stage(spec, ranks)
-        kinds = sorted({devices[p.rank].kind for p in ranks})
+        kinds = sorted({devices[p.rank].kind for p in ranks if not _experts_alone(p)})
         if len(kinds) > 1:
             raise PlanError(
                 f"stage {stage} mixes {' and '.join(kinds)}: the devices of one stage must be of "
                 "one kind, use --split layer"
             )
+
+    _check_copies(placements, copies)
+
+
+def _experts_alone(p: Placement) -> bool:
+    """Such a rank may run beside others of another kind: it takes no part in attention."""
+    return bool(p.experts.size) and not (p.query_heads.size or p.ffn.size or p.vocab.size)
+
+
+def _check_copies(placements: Sequence[Placement], copies: Sequence[Sequence[str]]) -> None:
+    used = {p.device for p in placements}
+    for number, copy in enumerate(copies, start=2):
+        if len(copy) != len(placements):
+            raise PlanError(
+                f"replica {number} names {len(copy)} devices for {len(placements)} ranks: "
+                "give one each"
+            )
+        taken = sorted(set(copy) & used - {"cpu"})
+        if taken:
+            raise PlanError(f"replica {number} uses {taken[0]}, which another replica has")
+        used |= set(copy)
 
 
 def _check_layers(spec: ModelSpec, placements: Sequence[Placement]) -> None:
@@ -50,6 +77,12 @@ def _check_layers(spec: ModelSpec, placements: Sequence[Placement]) -> None:
         span = spans.pop()
         if span.start != at or span.size < 1:
             raise PlanError(f"stage {stage} must hold layers from {at} on, at least one")
+        for p in (p for p in placements if p.stage == stage and p.streamed.size):
+            if p.streamed.start < span.start or p.streamed.stop > span.stop:
+                raise PlanError(
+                    f"rank {p.rank} streams layers {p.streamed.start}-{p.streamed.stop} and holds "
+                    f"{span.start}-{span.stop}"
+                )
         at = span.stop
     if at != spec.dimensions.layers:
         raise PlanError(
@@ -62,6 +95,9 @@ def _check_stage(spec: ModelSpec, ranks: Sequence[Placement]) -> None:
     _check_cover(ranks, "query_heads", [p.query_heads for p in ranks], d.query_heads)
     _check_cover(ranks, "ffn", [p.ffn for p in ranks], d.ffn)
     layers = ranks[0].layers
+    routed = any(spec.kind(index).feed == "experts" for index in range(*layers))
+    if routed or any(p.experts.size for p in ranks):
+        _check_cover(ranks, "experts", [p.experts for p in ranks], d.experts)
     if layers.start == 0 or layers.stop == d.layers:
         _check_cover(ranks, "vocab", [p.vocab for p in ranks], d.vocab)
     group = d.query_heads // d.kv_heads

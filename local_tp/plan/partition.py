@@ -38,6 +38,13 @@ def cut(total: int, weights: Sequence[float], grain: int = 1) -> list[Span]:
     return _spans(counts)
 
 
+def grain_of(total: int, grain: int, ranks: int) -> int:
+    """The largest halving of `grain` at which every rank can own something."""
+    while grain > 1 and grain % 2 == 0 and total // grain < ranks:
+        grain //= 2
+    return grain
+
+
 def cut_layers(costs: Sequence[float], speeds: Sequence[float]) -> list[Span]:
     """Contiguous runs of layers, one a stage, that make the slowest stage as fast as can be.
 

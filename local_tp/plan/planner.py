@@ -1,7 +1,7 @@
 """From a model, a machine and a goal to a plan, by arithmetic.
 
 Pure: no files, no torch, no clock. Where the goal leaves a choice open the planner makes it and
-says why in `notes`; where nothing fits it refuses with device, need, have and remedy.
+says why in `notes`; where nothing fits it refuses with device, need, have and what would help.
 """
 
 from __future__ import annotations
@@ -10,81 +10,185 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from local_tp.core import (
-    EMPTY,
     Device,
     Goal,
     KvFormat,
+    LayerKind,
+    Link,
     ModelSpec,
     Placement,
     Plan,
-    Span,
+    Rig,
     Split,
-    Transport,
 )
 from local_tp.errors import DoesNotFit, PlanError
+from local_tp.facts import Collective
+from local_tp.hardware.devices import default_devices, resolve_devices, why_left_out
 from local_tp.plan.check import check_placements
-from local_tp.plan.layout import weight_bytes
-from local_tp.plan.memory import with_memory
-from local_tp.plan.partition import cut, cut_heads, cut_layers
-from local_tp.plan.speed import predict
+from local_tp.plan.place import place
+from local_tp.plan.predict import with_prediction
+from local_tp.plan.search.ask import (
+    PAGE_SIZE,
+    Ask,
+    Knowledge,
+    answer,
+    short_of,
+    transport_of,
+    with_memories,
+)
+from local_tp.plan.search.choices import asked_of, choose
+from local_tp.plan.search.copies import best_copies
+from local_tp.plan.search.objective import seconds
+from local_tp.plan.search.reasons import alternatives, comparison, doubts, spilled
+from local_tp.plan.search.refusal import refusal
+from local_tp.plan.search.solve import Structure
+from local_tp.plan.search.structures import split_of
+from local_tp.plan.search.ways import choose_transport
 
-PAGE_SIZE = 32
+__all__ = ["PAGE_SIZE", "Knowledge", "best_plan", "choose_transport", "make_plan", "place"]
+
+TELLING = 0.02  # a part of the time by which plans must differ for it to be said
 DEFAULT_CONTEXT = 4096
-FFN_GRAIN = 64  # rows of a gate or up shard that packed forms can hold; a multiple of every block
-VOCAB_GRAIN = 64
-MIB = 1024 * 1024
 
 
 def make_plan(
     spec: ModelSpec,
     devices: Sequence[Device],
     goal: Goal,
+    knowledge: Knowledge,
+    links: Sequence[Link] = (),
     placements: tuple[Placement, ...] | None = None,
-    transport: Transport | None = None,
+    collectives: Sequence[Collective] = (),
 ) -> Plan:
     """The plan for `devices`, one rank each (a device may appear several times).
 
-    `placements` overrides the split with a person's own; it is checked, not trusted. `transport`
-    is what was found to work between the devices, where somebody looked. Raises `PlanError` for a
-    split that is not possible and `DoesNotFit` for one that has no room.
+    `placements` overrides the split with a person's own; it is checked, not trusted. Raises
+    `PlanError` for a split that is not possible and `DoesNotFit` for one that has no room.
     """
     if not devices:
         raise PlanError("a plan needs at least one device")
     notes: list[str] = []
-    if placements is None:
-        split = goal.split or _choose_split(spec, devices, goal, notes)
-        placements = place(spec, devices, split, goal)
-    else:
-        split = _split_of(placements)
-    check_placements(spec, placements, devices)
-    goal = replace(goal, kv_format=goal.kv_format or default_kv_format(devices))
     context = _context(spec, goal, notes)
-    pages = -(-context // PAGE_SIZE) * goal.streams
-    kinds = [devices[p.rank].kind for p in placements]
-    placements = tuple(
-        with_memory(spec, p, goal, pages * PAGE_SIZE, kind)
-        for p, kind in zip(placements, kinds, strict=True)
+    asked, goal = goal, replace(goal, kv_format=goal.kv_format or default_kv_format(devices))
+    ask = Ask(spec, tuple(devices), goal, knowledge, context, tuple(links), tuple(collectives))
+    if placements is None and goal.shares:
+        placements = _by_shares(ask)
+    if placements is not None:
+        check_placements(spec, placements, devices)
+        placements = with_memories(ask, placements)
+        if short := short_of(ask, placements):
+            raise refusal(ask, placements, short)
+        return plan_of(ask, placements, notes)
+    ask = replace(ask, structures=tuple(_structures(spec, devices, goal)))
+    ask, given, said = choose(ask, asked)
+    if given.short:
+        raise refusal(ask, given.placements, given.short)
+    notes = [*_replaced(notes, said), *_of_kinds(devices, asked), *comparison(ask, given)]
+    plan = plan_of(ask, given.placements, notes)
+    return replace(
+        plan,
+        notes=(*plan.notes, *_alone(ask, plan)),
+        alternatives=tuple(alternatives(ask, given)),
+        doubts=tuple(doubts(ask, given)),
     )
-    check_room(placements, devices, goal, pages)
+
+
+def best_plan(spec: ModelSpec, rig: Rig, goal: Goal, knowledge: Knowledge) -> Plan:
+    """The best plan for a machine: which devices, in which order, split how.
+
+    A person's choices in `goal` are kept, and what they cost against the best free plan is noted.
+    Raises as `make_plan`.
+    """
+    names = goal.devices or default_devices(rig)
+    devices = resolve_devices(names, rig)
+    if goal.devices or goal.shares or all(device.kind == "cpu" for device in devices):
+        plan = make_plan(spec, devices, goal, knowledge, rig.links, None, rig.collectives)
+        if not goal.devices:
+            plan = replace(plan, notes=(*plan.notes, *_default_notes(rig, devices)))
+    else:
+        plan = _searched(spec, rig, devices, goal, knowledge)
+    notes = (*plan.notes, *_cost(spec, rig, goal, knowledge, plan), *_not_yet(spec))
+    return replace(plan, notes=notes)
+
+
+def _searched(
+    spec: ModelSpec, rig: Rig, cards: Sequence[Device], goal: Goal, knowledge: Knowledge
+) -> Plan:
+    """The best plan on some of these cards, and on the processor where they have no room."""
+    notes: list[str] = []
+    context = _context(spec, goal, notes)
+    ask = Ask(
+        spec,
+        (*cards, *(d for d in rig.devices if d.kind == "cpu")),
+        replace(goal, kv_format=goal.kv_format or default_kv_format(cards)),
+        knowledge,
+        context,
+        rig.links,
+        rig.collectives,
+    )
+    ask, given, said = choose(ask, goal)
+    if given.short:
+        raise refusal(ask, given.placements, given.short)
+    notes = _replaced(notes, said)
+    plan = plan_of(ask, given.placements, notes)
+    assert plan.prediction is not None
+    copied = best_copies(ask, plan.prediction.aggregate) if goal.objective == "serve" else None
+    if copied is not None:
+        ask, given, copies = copied
+        plan = plan_of(ask, given.placements, notes, copies, goal.streams)
+    return replace(
+        plan,
+        alternatives=tuple(alternatives(ask, given)),
+        notes=(*plan.notes, *spilled(spec, plan), *_left_out(rig)),
+        doubts=tuple(doubts(ask, given)),
+    )
+
+
+def plan_of(
+    ask: Ask,
+    placements: tuple[Placement, ...],
+    notes: Sequence[str],
+    copies: tuple[tuple[str, ...], ...] = (),
+    streams: int | None = None,
+) -> Plan:
+    """The plan of placements that fit, with its prediction; `streams` are those of all copies."""
+    devices = [next(d for d in ask.devices if d.id == p.device) for p in placements]
+    check_placements(ask.spec, placements, devices, copies)
     plan = Plan(
-        model=spec.name,
-        goal=goal,
+        model=ask.spec.name,
+        goal=replace(ask.goal, streams=streams or ask.goal.streams),
         placements=placements,
-        transport=transport or choose_transport([devices[p.rank] for p in placements]),
-        context=context,
+        transport=transport_of(ask, devices),
+        context=ask.context,
         page_size=PAGE_SIZE,
-        pages=pages,
-        split=split,
+        pages=ask.pages,
+        split=_split_of(placements),
+        copies=copies,
         notes=tuple(notes),
     )
-    return predict(spec, plan, devices)
+    return with_prediction(ask.spec, plan, devices, ask.links, ask.knowledge.rates, ask.collectives)
 
 
-def place(
-    spec: ModelSpec, devices: Sequence[Device], split: Split, goal: Goal
-) -> tuple[Placement, ...]:
-    """Placements for one named split over `devices`, shares by memory bandwidth."""
-    ranks = len(devices)
+def _replaced(notes: Sequence[str], said: Sequence[str]) -> list[str]:
+    """Notes on a choice in place of that on the default context."""
+    kept = [note for note in notes if not (said and note.startswith("context "))]
+    return [*kept, *said]
+
+
+def _by_shares(ask: Ask) -> tuple[Placement, ...]:
+    """A person's ratio, in the order of the devices."""
+    goal, named = ask.goal, len(ask.devices)
+    if len(goal.shares) != named:
+        raise PlanError(
+            f"--shares has {len(goal.shares)} numbers for {named} devices: give one each"
+        )
+    split = goal.split or ("tensor" if len({d.kind for d in ask.devices}) == 1 else "layer")
+    return place(ask.spec, ask.devices, "single" if named == 1 else split, goal)
+
+
+def _structures(spec: ModelSpec, devices: Sequence[Device], goal: Goal) -> Iterator[Structure]:
+    """The ways to put these ranks, in this order, into stages; all of them are used."""
+    ranks, split = len(devices), goal.split
     if split == "single" and ranks > 1:
         raise PlanError(
             f"split single takes one device, {ranks} were named: name one, or --split auto"
@@ -93,119 +197,127 @@ def place(
         raise PlanError(
             f"split hybrid needs three devices, {ranks} named: use --split tensor or layer"
         )
-    groups = {
-        "single": [range(1)],
-        "layer": [range(i, i + 1) for i in range(ranks)],
-        "tensor": [range(ranks)],
-        "hybrid": [range(ranks - 1), range(ranks - 1, ranks)],
-    }[split]
-    weights = _bandwidth_weights(devices)
-    costs = _layer_costs(spec, goal)
-    stages = cut_layers(costs, [sum(weights[i] for i in group) for group in groups])
-    return tuple(
-        placement
-        for stage, (group, layers) in enumerate(zip(groups, stages, strict=True))
-        for placement in _place_stage(spec, devices, weights, stage, group, layers)
-    )
-
-
-def _place_stage(
-    spec: ModelSpec,
-    devices: Sequence[Device],
-    weights: Sequence[float],
-    stage: int,
-    group: range,
-    layers: Span,
-) -> list[Placement]:
-    d = spec.dimensions
-    shares = [weights[i] for i in group]
-    heads = cut_heads(d.query_heads, d.kv_heads, shares)
-    ffn = cut(d.ffn, shares, _grain(d.ffn, FFN_GRAIN, len(group)))
-    speaks = layers.start == 0 or layers.stop == d.layers
-    vocab = cut(d.vocab, shares, VOCAB_GRAIN) if speaks else [EMPTY] * len(group)
-    return [
-        Placement(rank, devices[rank].id, stage, layers, *heads[i], ffn=ffn[i], vocab=vocab[i])
-        for i, rank in enumerate(group)
-    ]
-
-
-def _grain(total: int, grain: int, ranks: int) -> int:
-    """The largest halving of `grain` at which every rank can own something."""
-    while grain > 1 and total // grain < ranks:
-        grain //= 2
-    return grain
-
-
-def _bandwidth_weights(devices: Sequence[Device]) -> list[float]:
-    """Shares by memory bandwidth where all are known and of one kind, else equal."""
-    known = [d.bandwidth for d in devices if d.bandwidth]
-    if len(known) == len(devices) and all(d.kind != "cpu" for d in devices):
-        return known
-    return [1.0] * len(devices)
-
-
-def _layer_costs(spec: ModelSpec, goal: Goal) -> list[float]:
-    """Bytes of each layer that a token reads; the head counts with the last."""
-    d = spec.dimensions
-    whole = Placement(
-        0, "", 0, Span(0, 1), Span(0, d.query_heads), Span(0, d.kv_heads), Span(0, d.ffn), EMPTY
-    )
-    costs = []
-    for index in range(d.layers):
-        one = replace(whole, layers=Span(index, index + 1))
-        costs.append(float(weight_bytes(spec, one, goal.dtype, "cpu")))
-    head = spec.tensors["embed" if spec.traits.tied_head else "head"].nbytes
-    costs[-1] += float(head)
-    return costs
-
-
-def _choose_split(
-    spec: ModelSpec, devices: Sequence[Device], goal: Goal, notes: list[str]
-) -> Split:
-    if len(devices) == 1:
-        return "single"
-    if len({d.kind for d in devices}) > 1:
-        notes.append(
-            "layer split: the devices are of different kinds, and a stage must be of one kind"
+    if split == "layer" and ranks > spec.dimensions.layers:
+        raise PlanError(
+            f"{ranks} stages need at least {ranks} layers, the model has {spec.dimensions.layers}"
         )
-        return "layer"
-    candidates: list[Split] = ["tensor", "layer"]
-    if len(devices) > spec.dimensions.layers:
-        candidates.remove("layer")
-    speeds: dict[Split, float] = {}
-    refusals: dict[Split, DoesNotFit] = {}
-    for split in candidates:
-        try:
-            speeds[split] = make_plan(spec, devices, replace(goal, split=split)).decode or 0.0
-        except DoesNotFit as refusal:
-            refusals[split] = refusal
-    if not speeds:
-        raise refusals[candidates[0]]
-    best = max(speeds, key=lambda s: speeds[s])
-    for other in candidates:
-        if other in refusals:
-            notes.append(f"{best} split: {other} split has no room, {refusals[other]}")
-        elif other != best:
-            notes.append(
-                f"{best} split: predicted {speeds[best]:.0f} tokens/s in decode, "
-                f"{other} split {speeds[other]:.0f}"
-            )
-    notes += _alone(spec, devices, goal, speeds[best])
-    return best
+    found = False
+    for structure in _groupings(ranks):
+        alike = all(len({devices[i].kind for i in group}) == 1 for group in structure)
+        name = split_of(structure)
+        wanted = name == split or (split is None and _tried(name, devices)) or ranks == 1
+        if alike and wanted and len(structure) <= spec.dimensions.layers:
+            found = True
+            yield structure
+    if not found:
+        raise PlanError(
+            "the devices of one stage must be of one kind, and each stage holds a layer at "
+            f"least: split {split or 'auto'} is not possible here, use --split layer"
+        )
 
 
-def _alone(spec: ModelSpec, devices: Sequence[Device], goal: Goal, speed: float) -> Iterator[str]:
+def _of_kinds(devices: Sequence[Device], goal: Goal) -> Iterator[str]:
+    if goal.split is None and len({d.kind for d in devices}) > 1:
+        yield "split by layer where the devices are of different kinds: a stage must be of one kind"
+
+
+def _groupings(ranks: int) -> Iterator[Structure]:
+    """Every way to cut a row of ranks into runs."""
+    for cuts in range(1 << (ranks - 1)):
+        structure, start = [], 0
+        for i in range(1, ranks + 1):
+            if i == ranks or cuts >> (i - 1) & 1:
+                structure.append(tuple(range(start, i)))
+                start = i
+        yield tuple(structure)
+
+
+def _tried(name: Split, devices: Sequence[Device]) -> bool:
+    """Ranks on one processor are split by layer or together; cards in groups as well."""
+    return name != "hybrid" or len({d.id for d in devices}) == len(devices)
+
+
+def _alone(ask: Ask, plan: Plan) -> Iterator[str]:
     """Says so where one device would do it faster than all that were named."""
-    for device in {device.id: device for device in devices}.values():
-        try:
-            single = make_plan(spec, [device], replace(goal, split="single", devices=(device.id,)))
-        except DoesNotFit:
+    for device in dict.fromkeys(ask.devices):
+        if len(ask.devices) == 1 or plan.prediction is None:
+            return
+        one = replace(
+            ask, devices=(device,), goal=replace(ask.goal, split=None), structures=(((0,),),)
+        )
+        given = answer(one)
+        if given.short:
             continue
-        if (single.decode or 0.0) > speed:
+        alone = plan_of(one, given.placements, ())
+        assert alone.prediction is not None
+        if _wait(alone, ask.goal) < _wait(plan, ask.goal):
             yield (
-                f"one worker on {device.id} alone: predicted {single.decode:.0f} tokens/s "
-                f"instead of {speed:.0f} while nothing else runs (--devices {device.id})"
+                f"one worker on {device.id} alone: predicted {alone.prediction.decode:.0f} "
+                f"tokens/s instead of {plan.prediction.decode:.0f} while nothing else runs "
+                f"(--devices {device.id})"
             )
+
+
+def _wait(plan: Plan, goal: Goal) -> float:
+    assert plan.prediction is not None
+    return seconds(plan.prediction, goal.objective)
+
+
+def _cost(spec: ModelSpec, rig: Rig, goal: Goal, knowledge: Knowledge, plan: Plan) -> Iterator[str]:
+    """What a person's own choices cost against the best plan without them."""
+    named = asked_of(goal)
+    if not named:
+        return
+    free = replace(
+        goal,
+        devices=(),
+        split=None,
+        shares=(),
+        reserve={},
+        context=None if goal.objective == "context" else plan.context,
+        dtype="stored" if goal.dtype == "stored" else "auto",
+        kv_format=None,
+        offload="auto",
+    )
+    try:
+        best = best_plan(spec, rig, replace(free), knowledge)
+    except DoesNotFit:
+        return
+    if best.prediction is None or plan.prediction is None:
+        return
+    mine, other = plan.prediction, best.prediction
+    where = " + ".join(p.device for p in best.placements)
+    if goal.objective == "serve":
+        figures = mine.aggregate, other.aggregate
+    else:
+        figures = mine.decode, other.decode
+    if _wait(best, goal) < _wait(plan, goal) * (1 - TELLING):
+        yield (
+            f"as asked ({', '.join(named)}): predicted {figures[0]:.1f} tokens/s; the best plan "
+            f"without that reaches {figures[1]:.1f} ({best.split} split on {where})"
+        )
+
+
+def _default_notes(rig: Rig, devices: Sequence[Device]) -> Iterator[str]:
+    """Why the processor, and why as many workers."""
+    if len(devices) > 1:
+        yield (
+            f"{len(devices)} workers on the processor, as there is no card to use: they share its "
+            "cores and run one part each"
+        )
+    yield from _left_out(rig)
+
+
+def _left_out(rig: Rig) -> Iterator[str]:
+    for device in rig.devices:
+        if reason := why_left_out(device):
+            yield f"{device.id} ({device.name}) is left out: {reason}"
+
+
+def _not_yet(spec: ModelSpec) -> Iterator[str]:
+    """What this version plans and cannot run."""
+    if any(kind != LayerKind() for kind in spec.kinds) or spec.dimensions.kv_row:
+        yield "planned only: this version cannot run models of this family yet"
 
 
 def _split_of(placements: Sequence[Placement]) -> Split:
@@ -243,68 +355,3 @@ def default_kv_format(devices: Sequence[Device]) -> KvFormat:
         return "float32"
     modern = all(d.kind != "cuda" or (d.capability or (0, 0)) >= (8, 0) for d in cards)
     return "bfloat16" if modern else "float16"
-
-
-def choose_transport(devices: Sequence[Device]) -> Transport:
-    """How ranks exchange activations: host memory among CPU ranks, NCCL among distinct cards.
-
-    Anything else goes through the host by gloo, since no direct path between the devices has been
-    verified.
-    """
-    if len(devices) == 1:
-        return "none"
-    kinds = {d.kind for d in devices}
-    if kinds == {"cpu"}:
-        return "shared-memory" if all(d.ordered_stores for d in devices) else "gloo"
-    if kinds == {"cuda"} and len({d.id for d in devices}) == len(devices):
-        return "nccl"
-    return "gloo"
-
-
-def check_room(
-    placements: Sequence[Placement], devices: Sequence[Device], goal: Goal, pages: int
-) -> None:
-    """Raise `DoesNotFit` if the ranks of a device need more than it has free.
-
-    Of several such devices it names the tightest, whose remedy helps the others too.
-    """
-    short: list[tuple[int, DoesNotFit]] = []
-    for device in {d.id: d for d in devices}.values():
-        mine = [p for p in placements if p.device == device.id]
-        reserve = goal.reserve.get(device.id, device.reserve)
-        need = sum(p.weights + p.kv + p.workspace for p in mine) + reserve
-        if need > device.free:
-            fitting = _fitting_context(mine, need - device.free, pages, goal)
-            remedy = _remedy(device, mine, need - device.free, fitting, pages, goal)
-            short.append((fitting, DoesNotFit(device.id, need, device.free, remedy)))
-    if short:
-        raise min(short, key=lambda entry: entry[0])[1]
-
-
-def _fitting_context(mine: Sequence[Placement], over: int, pages: int, goal: Goal) -> int:
-    """The longest context, in whole pages, whose keys and values are `over` bytes smaller."""
-    kv = sum(p.kv for p in mine)
-    tokens = pages * PAGE_SIZE // goal.streams
-    return tokens * (kv - over) // kv // PAGE_SIZE * PAGE_SIZE if kv > over else 0
-
-
-def _remedy(
-    device: Device, mine: Sequence[Placement], over: int, fitting: int, pages: int, goal: Goal
-) -> str:
-    """The setting that makes it fit, and by how much."""
-    kv = sum(p.kv for p in mine)
-    fewer = goal.streams * max(kv - over, 0) // kv if kv else 0
-    streams = f"--streams {fewer} instead of {goal.streams}"
-    if fitting:
-        context = f"set --context {fitting} instead of {pages * PAGE_SIZE // goal.streams}"
-        return f"{context}, or {streams}" if 0 < fewer < goal.streams else context
-    if fewer:
-        return f"set {streams}"
-    asked = goal.reserve.get(device.id, 0)
-    if asked >= over:
-        return f"set --reserve {device.id}={(asked - over) // MIB} instead of {asked // MIB}"
-    weights = sum(p.weights for p in mine)
-    return (
-        f"its weights alone take {weights >> 20:,} MiB: add a device with --devices, "
-        "or choose a smaller or more quantized model"
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from diagnosis_link_cases import LINK_CASES, Case
 from diagnosis_rigs import CARD, GIB, MIB, SECOND, a5000, card, rig, versions
@@ -32,6 +33,11 @@ def radeon() -> Device:
     return Device("0000:03:00.0", "rocm", "AMD Radeon RX 7900 XTX", 24 * GIB, 24 * GIB, facts=facts)
 
 
+def unsized(kind: Any, name: str, **facts: Any) -> Device:
+    """A card whose memory nobody told, under a name that may stand for two sizes."""
+    return Device(CARD, kind, name, 0, 0, facts=CardFacts(**facts))
+
+
 def mig_slice(number: int, profile: str | None, size: int) -> Device:
     return card(
         f"{CARD}/mig-{number}",
@@ -58,6 +64,22 @@ CASES = (
         ("24.0 GiB", "256 MiB"),
     ),
     Case(
+        rig(
+            unsized("rocm", "AMD Radeon RX 7900 XT/7900 XTX", bar1_total=256 * MIB),
+        ),
+        "resizable-bar-off",
+        "info",
+        (CARD,),
+        ("its 20.0 GiB or more", "256 MiB"),
+    ),
+    Case(
+        rig(unsized("xpu", "Intel Arc A770", bar1_total=256 * MIB)),
+        "resizable-bar-off",
+        "info",
+        (CARD,),
+        ("its 8.0 GiB or more", "256 MiB"),
+    ),
+    Case(
         rig(card(display=True, used=900 * MIB, processes=(Process(7, "Xorg", 700 * MIB),))),
         "display-on-card",
         "info",
@@ -72,6 +94,7 @@ CASES = (
         ("20.0 GiB of 24.0 GiB", "llama-server"),
     ),
     Case(rig(card(used=2 * GIB)), "memory-in-use", "info", (CARD,), ("2.0 GiB",)),
+    Case(rig(card(), os="Microsoft Windows 11 Pro"), "wddm-spill", "info", (CARD,), ("WDDM",)),
     Case(rig(card(driver_model="WDDM", display=True)), "wddm-spill", "info", (CARD,), ("WDDM",)),
     Case(
         rig(card(), host=HostFacts(wsl=True)),
@@ -96,6 +119,22 @@ CASES = (
         ("230 W", "350 W"),
     ),
     Case(rig(card(power_limit=230.0)), "power-capped", "info", (CARD,), ("230 W", "66%", "350 W")),
+    Case(
+        rig(
+            card(
+                name="Tesla P40",
+                temperature=91,
+                temperature_limit=None,
+                utilization=100,
+                performance_state="P0",
+                pcie=None,
+            )
+        ),
+        "throttled-by-heat",
+        "warning",
+        (CARD,),
+        ("91 °C, its limit was not read; most cards slow down between 83 and 95 °C",),
+    ),
     Case(rig(card(temperature=96)), "throttled-by-heat", "warning", (CARD,), ("96 °C", "95 °C")),
     Case(
         rig(card(throttle=("HW Slowdown", "HW Thermal Slowdown"))),
@@ -136,6 +175,17 @@ CASES = (
         ("fallen off the bus",),
     ),
     Case(rig(card(ecc=True, ecc_uncorrected=3)), "ecc-errors", "error", (CARD,), ("3 errors",)),
+    Case(
+        rig(card(link_errors=1)), "pcie-errors", "info", (CARD,), ("at least one error, corrected",)
+    ),
+    Case(rig(card(link_errors=340)), "pcie-errors", "warning", (CARD,), ("340 errors",)),
+    Case(
+        rig(a5000(remap_pending=True)),
+        "memory-remap-pending",
+        "warning",
+        (CARD,),
+        ("only after a reset",),
+    ),
     Case(rig(card(xids=(48,))), "xid-fault", "warning", (CARD,), ("Xid 48",)),
     Case(rig(card(replays=4180)), "pcie-replays", "warning", (CARD,), ("4,180",)),
     Case(
@@ -203,6 +253,31 @@ CASES = (
         "error",
         (),
         ("amdgpu is not loaded",),
+    ),
+    Case(
+        rig(card(), card(SECOND, driver_in_use="nouveau")),
+        "driver-cannot-compute",
+        "warning",
+        (SECOND,),
+        (f"RTX 3090 at {SECOND} is held by nouveau",),
+    ),
+    Case(
+        rig(card(driver_in_use="vfio-pci")),
+        "driver-cannot-compute",
+        "warning",
+        (CARD,),
+        ("held by vfio-pci, which keeps it for virtual machines",),
+    ),
+    Case(
+        rig(
+            software=SoftwareFacts(
+                driver="550.144", cuda_module="550.144.03", driver_fault="mismatch"
+            )
+        ),
+        "driver-mismatch",
+        "error",
+        (),
+        ("550.144 ", "550.144.03"),
     ),
     Case(
         rig(unknown=("nvidia-smi: no devices were found",)),
@@ -319,6 +394,13 @@ CASES = (
     ),
     # the machine around them
     Case(rig(card(), ram=16 * GIB), "ram-small", "warning", (), ("16.0 GiB", "24.0 GiB")),
+    Case(
+        rig(card(), ram=15 * GIB, host=HostFacts(wsl=True)),
+        "ram-small",
+        "warning",
+        (),
+        ("WSL2 gives Linux 15.0 GiB", "24.0 GiB"),
+    ),
     Case(rig(ram=4 * GIB), "ram-small", "warning", (), ("4.0 GiB",)),
     Case(with_host(memory_bandwidth=30e9), "ram-channels-missing", "warning", (), ("89.6 GB/s",)),
     Case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from diagnosis_rigs import CARD, GIB, SECOND, THIRD, a5000, card, joined, pair, rig
@@ -60,6 +61,13 @@ LINK_CASES = (
         "warning",
         (CARD,),
         ("PCIe 1.0 x16 under load",),
+    ),
+    Case(
+        rig(card(pcie=Pcie(3, 16, 4, 16), utilization=97, performance_state=None)),
+        "pcie-generation-low",
+        "warning",
+        (CARD,),
+        ("PCIe 3.0 x16 under load",),
     ),
     Case(
         rig(card(pcie_card=PcieReading(4, 16), pcie_slot=PcieReading(3, 16))),
@@ -207,6 +215,41 @@ LINK_CASES = (
         "warning",
         (CARD, SECOND),
         ("1 pair",),
+    ),
+    Case(
+        rig(card(), card(SECOND), links=(pair(write="ok"),), host=HostFacts(iommu="on")),
+        "iommu-translates",
+        "warning",
+        (CARD, SECOND),
+        ("1 pair",),
+    ),
+    Case(
+        rig(
+            *(a5000(id) for id in (CARD, SECOND, THIRD)),
+            links=(
+                pair(CARD, SECOND, read="ok", forth=52.8e9, back=52.7e9, staged=9.7e9),
+                pair(CARD, THIRD, read="ok", forth=1.13e9, back=1.12e9, staged=9.5e9),
+                pair(SECOND, THIRD, read="ok", both=3.3e9, staged_both=14.6e9),
+            ),
+        ),
+        "p2p-slower-than-memory",
+        "warning",
+        (CARD, SECOND, THIRD),
+        (
+            f"{CARD} with {THIRD}, {SECOND} with {THIRD}: with peer-to-peer",
+            "carry 1.1 GB/s, with it off 9.5 GB/s",
+        ),
+    ),
+    Case(
+        rig(
+            a5000(),
+            a5000(SECOND),
+            links=(replace(pair(read="ok", write="ok"), latency=49205e-6),),
+        ),
+        "p2p-slower-than-memory",
+        "warning",
+        (CARD, SECOND),
+        (f"{CARD} with {SECOND}: with peer-to-peer a message takes 49 ms",),
     ),
     Case(
         rig(card(), card(SECOND), links=(pair(path="PIX"),), host=HostFacts(acs=True)),

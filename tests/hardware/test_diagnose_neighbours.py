@@ -9,7 +9,7 @@ import pytest
 from diagnosis_rigs import CARD, GIB, MIB, SECOND, THIRD, a5000, card, joined, pair, rig, versions
 
 from local_tp.core import Device, Pcie, Rig
-from local_tp.facts import Collective, HostFacts, PcieReading, Process, SoftwareFacts
+from local_tp.facts import CardFacts, Collective, HostFacts, PcieReading, Process, SoftwareFacts
 from local_tp.hardware.diagnose import diagnose
 
 
@@ -158,6 +158,85 @@ WELL: dict[str, tuple[str, Rig]] = {
     "a card in TCC mode": ("wddm-spill", rig(card(driver_model="TCC"))),
     "a desktop's card": ("laptop-gpu", rig(card(), host=HostFacts(laptop=False))),
     "a card in its slot": ("external-gpu", rig(card(external=False))),
+    "peer copies that memory nearly equals": (
+        "p2p-slower-than-memory",
+        rig(a5000(), a5000(SECOND), links=(pair(read="ok", forth=11e9, back=11e9, staged=12e9),)),
+    ),
+    "copies through memory, where peers are refused": (
+        "p2p-slower-than-memory",
+        rig(a5000(), a5000(SECOND), links=(pair(read="chipset", forth=1e9, staged=11e9),)),
+    ),
+    "a slow pair that peer-to-peer hinders is not a slow slot": (
+        "uneven-links",
+        rig(
+            *(a5000(id) for id in (CARD, SECOND, THIRD)),
+            links=(
+                pair(CARD, SECOND, read="ok", forth=52.8e9, back=52.7e9, staged=9.7e9),
+                pair(CARD, THIRD, read="ok", forth=1.1e9, back=1.1e9, staged=9.5e9),
+            ),
+        ),
+    ),
+    "peers that may be written and not read": (
+        "iommu-translates",
+        rig(
+            card(),
+            card(SECOND),
+            links=(pair(write="ok", read="chipset"),),
+            host=HostFacts(iommu="on"),
+        ),
+    ),
+    "makers that no split joins": (
+        "uneven-slots",
+        rig(
+            card(pcie=Pcie(5, 16, 5, 16)),
+            replace(card(SECOND, pcie=Pcie(4, 4, 4, 16)), kind="xpu", name="Intel Arc A770"),
+        ),
+    ),
+    "a busy card at its full speed": (
+        "pcie-generation-low",
+        rig(card(pcie=Pcie(4, 16, 4, 16), utilization=97, performance_state=None)),
+    ),
+    "a busy card whose display alone works": (
+        "pcie-generation-low",
+        rig(card(pcie=Pcie(1, 16, 4, 16), utilization=60, performance_state="P8")),
+    ),
+    "NVIDIA's own driver": ("driver-cannot-compute", rig(card(driver_in_use="nvidia"))),
+    "one version, its last number left out": (
+        "driver-mismatch",
+        rig(card(), software=SoftwareFacts(driver="580.82", cuda_module="580.82.09")),
+    ),
+    "a link without errors": ("pcie-errors", rig(card(link_errors=0))),
+    "rows that were replaced": ("memory-remap-pending", rig(a5000(remap_pending=False))),
+    "a warm card whose limit is not known": (
+        "throttled-by-heat",
+        rig(card(temperature=84, temperature_limit=None, utilization=100, performance_state="P2")),
+    ),
+    "a Radeon's hottest spot": (
+        "throttled-by-heat",
+        rig(
+            replace(
+                card(
+                    temperature=96, temperature_limit=None, utilization=100, performance_state=None
+                ),
+                kind="rocm",
+                name="AMD Radeon RX 7900 XTX",
+                capability=None,
+            )
+        ),
+    ),
+    "a card of one or another size with its whole memory visible": (
+        "resizable-bar-off",
+        rig(Device(CARD, "xpu", "Intel Arc A770", 0, 0, facts=CardFacts(bar1_total=8 * GIB))),
+    ),
+    "a workstation card under Windows, by a driver model that was not told": (
+        "wddm-spill",
+        rig(a5000(), os="Microsoft Windows 11 Pro"),
+    ),
+    "a GeForce under Linux": ("wddm-spill", rig(card(), os="Ubuntu 24.04")),
+    "enough of the RAM under WSL2": (
+        "ram-small",
+        rig(card(), ram=32 * GIB, host=HostFacts(wsl=True)),
+    ),
     "enough RAM": ("ram-small", rig(card(), ram=32 * GIB)),
     "RAM at its rating": ("ram-channels-missing", around(memory_bandwidth=70e9)),
     "swap": ("swap-off", around(swap=2 * GIB)),
@@ -172,6 +251,63 @@ WELL: dict[str, tuple[str, Rig]] = {
 def test_a_machine_that_nearly_deserves_a_finding_gets_none(name: str) -> None:
     id, machine = WELL[name]
     assert id not in ids(machine)
+
+
+def test_little_ram_under_wsl2_is_a_setting_and_elsewhere_a_purchase() -> None:
+    (wsl,) = [
+        f
+        for f in diagnose(rig(card(), ram=15 * GIB, host=HostFacts(wsl=True)))
+        if f.id == "ram-small"
+    ]
+    (linux,) = [f for f in diagnose(rig(card(), ram=15 * GIB)) if f.id == "ram-small"]
+    assert "`memory=`" in wsl.remedy
+    assert ".wslconfig" in wsl.remedy
+    assert linux.remedy.startswith("add RAM")
+
+
+def test_cards_without_tcc_hide_nothing_from_wsl2() -> None:
+    def cost(model: str) -> str:
+        machine = rig(card(driver_model="WDDM"), card(SECOND, driver_model=model))
+        (finding,) = [f for f in diagnose(machine) if f.id == "driver-models-differ"]
+        return finding.cost
+
+    assert "WSL2 shows no card" in cost("TCC")
+    assert "WSL2" not in cost("MCDM")
+
+
+@pytest.mark.parametrize(
+    ("far", "sides"),
+    [
+        ({(a, b) for a in range(4) for b in range(4, 8)}, "[0, 1, 2, 3] or [4, 5, 6, 7]"),
+        (
+            {(a, b) for a in range(8) for b in range(8) if (a + b) % 2},
+            "[0, 2, 4, 6] or [1, 3, 5, 7]",
+        ),
+    ],
+)
+def test_the_sides_of_two_sockets_hold_every_card_once(
+    far: set[tuple[int, int]], sides: str
+) -> None:
+    cards = [card(str(number)) for number in range(8)]
+    links = tuple(
+        pair(str(a), str(b), path="SYS" if (a, b) in far else "PXB")
+        for a in range(8)
+        for b in range(a + 1, 8)
+    )
+    (finding,) = [f for f in diagnose(rig(*cards, links=links)) if f.id == "cards-on-two-sockets"]
+    assert f"one side ({sides})" in finding.remedy
+
+
+def test_a_ring_over_two_sockets_has_two_sides() -> None:
+    cards = [card(str(number)) for number in range(4)]
+    far = {(0, 3), (1, 2)}
+    links = tuple(
+        pair(str(a), str(b), path="SYS" if (a, b) in far else "nvlink")
+        for a in range(4)
+        for b in range(a + 1, 4)
+    )
+    (finding,) = [f for f in diagnose(rig(*cards, links=links)) if f.id == "cards-on-two-sockets"]
+    assert "one side ([0, 1] or [2, 3])" in finding.remedy
 
 
 def test_a_card_named_twice_in_a_finding_counts_once() -> None:

@@ -54,6 +54,14 @@ def test_an_arc_shows_the_link_to_its_slot(tmp_path: Path) -> None:
     )
 
 
+def test_an_arc_whose_switch_is_not_seen_tells_nothing_of_its_slot(tmp_path: Path) -> None:
+    slow = {"current_link_speed": "2.5 GT/s PCIe", "current_link_width": "1"}
+    slow |= {"max_link_speed": "2.5 GT/s PCIe", "max_link_width": "1"}
+    add_function(tmp_path, "0000:00:05.0", "0x8086", "0xe20b", "xe", **slow)
+    (card,) = read_intel(tmp_path).devices
+    assert (card.name, card.pcie, card.facts.pcie_card) == ("Intel Arc B580", None, None)
+
+
 @pytest.mark.parametrize(
     ("device", "window", "total"),
     [("0xe20b", 256 * MIB, 12 * GIB), ("0x56a0", 16 * GIB, 16 * GIB), ("0x56a0", 256 * MIB, 0)],

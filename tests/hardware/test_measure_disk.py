@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from local_tp.hardware.measuring import child_disk
-from local_tp.hardware.measuring.child_disk import measure, outside_the_cache, uncached
+from local_tp.hardware.measuring.child_disk import fastest, measure, outside_the_cache, uncached
 from local_tp.hardware.measuring.readings import NOTE, READY, DiskRequest
 
 MIB = 1024**2
@@ -21,6 +21,22 @@ def test_only_blocks_without_a_cached_page_are_read() -> None:
     assert uncached(pages, 4096, 8192) == [0, 4 * 4096, 8 * 4096]
     assert uncached(pages, 4096, 4 * 4096) == []
     assert uncached([], 4096, 8192) == []
+
+
+def test_the_fastest_stretch_counts_and_not_what_others_took_of_the_rest() -> None:
+    seconds = [1.0] * 4 + [0.1] * 4 + [1.0] * 8  # sixteen reads, four of them undisturbed
+    times = [sum(seconds[:n]) for n in range(17)]
+    assert fastest([(n * MIB, time) for n, time in enumerate(times)]) == pytest.approx(10 * MIB)
+
+
+def test_a_slow_disk_is_slow_in_every_stretch() -> None:
+    assert fastest([(n * MIB, float(n)) for n in range(17)]) == pytest.approx(MIB)
+
+
+def test_few_reads_are_one_stretch() -> None:
+    assert fastest([(0, 0.0), (MIB, 1.0), (2 * MIB, 1.5)]) == pytest.approx(2 * MIB / 1.5)
+    assert fastest([(0, 0.0)]) is None
+    assert fastest([]) is None
 
 
 @linux

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from local_tp.checkpoint.formats import FORMATS
-from local_tp.core import Device, DeviceKind, Dimensions, ModelSpec, TensorInfo, Traits
+from local_tp.core import (
+    EMPTY,
+    Device,
+    DeviceKind,
+    Dimensions,
+    ModelSpec,
+    Placement,
+    Split,
+    TensorInfo,
+    Traits,
+)
+from local_tp.plan.partition import cut, cut_heads, cut_layers
 
 MIB = 1 << 20
 SMALL = Dimensions(
@@ -67,3 +79,36 @@ def cards(
         replace(card, id=f"0000:0{i}:00.0", bandwidth=bandwidth)
         for i, bandwidth in enumerate(bandwidths)
     ]
+
+
+def placed(spec: ModelSpec, devices: Sequence[Device], split: Split) -> tuple[Placement, ...]:
+    """A dense model over these devices, one rank each: shares by bandwidth, no memory in mind."""
+    count, d = len(devices), spec.dimensions
+    groups = {
+        "single": [range(1)],
+        "layer": [range(i, i + 1) for i in range(count)],
+        "tensor": [range(count)],
+        "hybrid": [range(count - 1), range(count - 1, count)],
+    }[split]
+    weights = [device.bandwidth or 1.0 for device in devices]
+    stages = cut_layers([1.0] * d.layers, [sum(weights[i] for i in group) for group in groups])
+    placements: list[Placement] = []
+    for stage, (group, layers) in enumerate(zip(groups, stages, strict=True)):
+        shares = [weights[i] for i in group]
+        heads = cut_heads(d.query_heads, d.kv_heads, shares)
+        grain = 64 if d.ffn >= 64 * len(group) else 1
+        ffn, vocab = cut(d.ffn, shares, grain), cut(d.vocab, shares)
+        speaks = layers.start == 0 or layers.stop == d.layers
+        placements += [
+            Placement(
+                rank,
+                devices[rank].id,
+                stage,
+                layers,
+                *heads[i],
+                ffn=ffn[i],
+                vocab=vocab[i] if speaks else EMPTY,
+            )
+            for i, rank in enumerate(group)
+        ]
+    return tuple(placements)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from small_specs import processors, small_spec
+from small_shapes import devices_of, spec_like, staged
+from small_specs import placed, processors, small_spec
 
-from local_tp.core import EMPTY, Goal, Span, Split
+from local_tp.checkpoint.shapes import Shape
+from local_tp.core import EMPTY, Device, ModelSpec, Placement, Span, Split
 from local_tp.errors import PlanError
 from local_tp.plan.check import check_placements
-from local_tp.plan.planner import place
 
 SPEC = small_spec()
 
@@ -19,7 +21,7 @@ SPEC = small_spec()
 def refusal(split: Split, ranks: int, changed: int, **changes: Any) -> str:
     """What is said of a good placement once one rank of it is changed."""
     devices = processors(ranks)
-    good = place(SPEC, devices, split, Goal())
+    good = placed(SPEC, devices, split)
     check_placements(SPEC, good, devices)
     bad = [replace(p, **changes) if p.rank == changed else p for p in good]
     with pytest.raises(PlanError) as caught:
@@ -62,7 +64,7 @@ def test_heads_and_tokens_are_covered_too(field: str) -> None:
 
 def test_vocabulary_is_asked_only_of_stages_that_speak() -> None:
     devices = processors(3)
-    placements = place(SPEC, devices, "layer", Goal())
+    placements = placed(SPEC, devices, "layer")
     assert placements[1].vocab.size == 0
     check_placements(SPEC, placements, devices)
     assert "stage 2: vocab" in refusal("layer", 3, 2, vocab=EMPTY)
@@ -76,7 +78,7 @@ def test_kv_heads_that_the_query_heads_do_not_use() -> None:
 
 def test_kv_heads_without_query_heads() -> None:
     devices = processors(2)
-    everything, nothing = place(SPEC, devices, "tensor", Goal())
+    everything, nothing = placed(SPEC, devices, "tensor")
     everything = replace(everything, query_heads=Span(0, 6), kv_heads=Span(0, 2))
     nothing = replace(nothing, query_heads=Span(6, 6), kv_heads=Span(2, 2))
     check_placements(SPEC, (everything, nothing), devices)
@@ -86,7 +88,7 @@ def test_kv_heads_without_query_heads() -> None:
 
 def test_a_cut_through_a_group() -> None:
     devices = processors(2)
-    first, second = place(SPEC, devices, "tensor", Goal())
+    first, second = placed(SPEC, devices, "tensor")
     first = replace(first, query_heads=Span(0, 4), kv_heads=Span(0, 2))
     second = replace(second, query_heads=Span(4, 6), kv_heads=Span(1, 2))
     with pytest.raises(PlanError, match="rank 0 cuts through a group of 3 query heads"):
@@ -95,7 +97,7 @@ def test_a_cut_through_a_group() -> None:
 
 def test_a_part_of_one_group_is_allowed() -> None:
     devices = processors(3)
-    placements = place(SPEC, devices, "tensor", Goal())
+    placements = placed(SPEC, devices, "tensor")
     assert [p.query_heads.size for p in placements] == [2, 1, 3]
     check_placements(SPEC, placements, devices)
 
@@ -112,7 +114,7 @@ def test_a_part_of_one_group_is_allowed() -> None:
 )
 def test_layers_that_do_not_follow_one_another(layers: Span, words: str) -> None:
     devices = processors(2)
-    front, back = place(SPEC, devices, "layer", Goal())
+    front, back = placed(SPEC, devices, "layer")
     front = replace(front, layers=Span(0, 3))
     with pytest.raises(PlanError, match=words):
         check_placements(SPEC, (front, replace(back, layers=layers)), devices)
@@ -139,6 +141,81 @@ def test_ranks_and_stages_are_numbered_in_order() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_one_placement_for_each_device(count: int) -> None:
-    placements = place(SPEC, processors(3), "tensor", Goal())[:count]
+    placements = placed(SPEC, processors(3), "tensor")[:count]
     with pytest.raises(PlanError, match=f"{count} placements for 2 devices: give one each"):
         check_placements(SPEC, placements, processors(2))
+
+
+def experts_case() -> tuple[ModelSpec, tuple[Placement, ...]]:
+    shape = Shape(
+        layers=4, hidden=32, heads=4, head_dim=8, kv_heads=2, vocab=64, context=64, feeds="E",
+        experts=8, active_experts=2, expert_ffn=16, shared_ffn=64,
+    )  # fmt: skip
+    spec = spec_like(shape)
+    return spec, staged(spec, [Span(0, 4)], [[1.0, 1.0]])
+
+
+def said(
+    spec: ModelSpec,
+    placements: Sequence[Placement],
+    devices: Sequence[Device],
+    copies: Sequence[Sequence[str]] = (),
+) -> str:
+    with pytest.raises(PlanError) as caught:
+        check_placements(spec, placements, devices, copies)
+    return str(caught.value)
+
+
+def test_every_expert_has_one_owner() -> None:
+    spec, (first, second) = experts_case()
+    devices = devices_of((first, second))
+    gap = [first, replace(second, experts=Span(5, 8))]
+    assert said(spec, gap, devices) == "rank 1: experts must start at 4, it starts at 5"
+    short = [first, replace(second, experts=Span(4, 7))]
+    assert said(spec, short, devices) == "stage 0: experts is covered up to 7 of 8"
+    check_placements(
+        spec, [replace(first, experts=EMPTY), replace(second, experts=Span(0, 8))], devices
+    )
+
+
+def test_a_model_without_experts_has_none_to_place() -> None:
+    good = placed(SPEC, processors(1), "single")
+    assert said(SPEC, [replace(good[0], experts=Span(0, 4))], processors(1)) == (
+        "stage 0: experts is covered up to 4 of 0"
+    )
+
+
+def test_experts_alone_may_run_beside_cards_and_other_shares_may_not() -> None:
+    spec, _ = experts_case()
+    first, second = staged(spec, [Span(0, 4)], [[1.0, 1e-6]])
+    beside = replace(second, device="cpu", experts=Span(4, 8))
+    first = replace(first, experts=Span(0, 4))
+    devices = [*devices_of((first,)), *processors(1)]
+    check_placements(spec, [first, beside], devices)
+    halves = experts_case()[1]
+    mixed = [halves[0], replace(halves[1], device="cpu")]
+    assert "stage 0 mixes cpu and cuda" in said(spec, mixed, devices)
+
+
+def test_streamed_layers_are_layers_of_the_rank() -> None:
+    devices = processors(2)
+    first, second = placed(SPEC, devices, "layer")
+    check_placements(SPEC, [replace(first, streamed=Span(1, 2)), second], devices)
+    assert said(SPEC, [replace(first, streamed=Span(1, 5)), second], devices) == (
+        f"rank 0 streams layers 1-5 and holds 0-{first.layers.stop}"
+    )
+
+
+def test_replicas_are_whole_and_share_no_card() -> None:
+    spec, ranks = experts_case()
+    devices = devices_of(ranks)
+    check_placements(spec, ranks, devices, [("card2", "card3"), ("card4", "card5")])
+    assert said(spec, ranks, devices, [("card2",)]) == (
+        "replica 2 names 1 devices for 2 ranks: give one each"
+    )
+    assert said(spec, ranks, devices, [("card2", "card3"), ("card3", "card4")]) == (
+        "replica 3 uses card3, which another replica has"
+    )
+    assert said(spec, ranks, devices, [("card2", "card1")]) == (
+        "replica 2 uses card1, which another replica has"
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_specs import SMALL, cards, processors, small_spec
+from small_specs import SMALL, cards, placed, processors, small_spec
 
 from local_tp.checkpoint.formats import HELD
 from local_tp.checkpoint.read import read
@@ -18,7 +18,6 @@ from local_tp.core import (
     DeviceKind,
     Dimensions,
     Dtype,
-    Goal,
     ModelSpec,
     Placement,
     Span,
@@ -26,7 +25,6 @@ from local_tp.core import (
 )
 from local_tp.plan.check import check_placements
 from local_tp.plan.layout import parameters, weight_bytes
-from local_tp.plan.planner import place
 
 WHOLE = Placement(
     0,
@@ -64,7 +62,7 @@ def splits(draw: st.DrawFn) -> tuple[ModelSpec, tuple[Placement, ...]]:
     split: Split = draw(st.sampled_from(["layer", "tensor", "hybrid"]))
     least, most = {"layer": (1, 2), "tensor": (1, 6), "hybrid": (3, 6)}[split]
     bandwidths = draw(st.lists(st.floats(1e11, 2e12), min_size=least, max_size=most))
-    return spec, place(spec, cards(*bandwidths), split, Goal())
+    return spec, placed(spec, cards(*bandwidths), split)
 
 
 def taken(spec: ModelSpec, ranks: tuple[Placement, ...]) -> dict[str, np.ndarray]:
@@ -139,7 +137,7 @@ def test_shards_fill_their_parameter_from_top_to_bottom(
 
 @settings(deadline=None, max_examples=60)
 @given(splits())
-def test_what_the_planner_places_passes_the_check_for_peoples_own(
+def test_such_placements_pass_the_check(
     case: tuple[ModelSpec, tuple[Placement, ...]],
 ) -> None:
     spec, placements = case
@@ -147,7 +145,7 @@ def test_what_the_planner_places_passes_the_check_for_peoples_own(
 
 
 def test_fused_parameters_are_cut_apart_and_then_stacked() -> None:
-    second = place(small_spec(), processors(2), "tensor", Goal())[1]
+    second = placed(small_spec(), processors(2), "tensor")[1]
     by_name = {p.name: p for p in parameters(small_spec(), second, "auto", "cpu")}
     qkv = by_name["layers.3.qkv"]
     assert [(s.source, s.rows, s.offset) for s in qkv.shards] == [
@@ -167,7 +165,7 @@ def test_rope_factors_go_to_every_rank() -> None:
     spec = small_spec()
     info = replace(spec.tensors["norm"], shape=(SMALL.head_dim // 2,))
     spec = replace(spec, tensors=spec.tensors | {"rope_factors": info})
-    for rank in place(spec, processors(2), "layer", Goal()):
+    for rank in placed(spec, processors(2), "layer"):
         by_name = {p.name: p for p in parameters(spec, rank, "auto", "cpu")}
         assert by_name["rope_factors"].rows == SMALL.head_dim // 2
 
@@ -250,9 +248,9 @@ def test_known_bytes_of_the_starter(starter: Path) -> None:
     down = 576 * 1536 // 2 + 576 * 48 * 4
     layer = qkv + o + gate_up + down + 2 * 576 * 4
     embed, norm = 49_152 * 576 + 49_152 * 2, 576 * 4
-    (whole,) = place(spec, processors(1), "single", Goal())
+    (whole,) = placed(spec, processors(1), "single")
     assert weight_bytes(spec, whole, "auto", "cpu") == embed + 30 * layer + norm == 94_905_600
-    front, back = place(spec, processors(2), "layer", Goal())
+    front, back = placed(spec, processors(2), "layer")
     assert weight_bytes(spec, front, "auto", "cpu") == embed + front.layers.size * layer
     assert weight_bytes(spec, back, "auto", "cpu") == embed + back.layers.size * layer + norm
     plain = weight_bytes(spec, whole, "float32", "cpu")

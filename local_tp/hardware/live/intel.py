@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 from local_tp.core import Device, Link
-from local_tp.facts import CardFacts, PairFacts
+from local_tp.facts import CardFacts, PairFacts, PcieReading
 from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY
 from local_tp.hardware.live import pci
 from local_tp.hardware.live.amd import Found
@@ -64,6 +64,9 @@ def _device(card: pci.Function, root: Path) -> Device:
     display = pci.display(card)
     name = known[0] if known else pci.product_name(root, card)
     sensors = read_sensors(card.folder)
+    most = pci.card_most(card)
+    # A card whose switch is not seen, as in a guest, shows the link inside: 2.5 GT/s x1, always.
+    inner = integrated or most == PcieReading(1, 1)
     clock, clock_max = _clocks(card)
     return Device(
         id=card.slot,
@@ -72,13 +75,13 @@ def _device(card: pci.Function, root: Path) -> Device:
         total=total,
         free=total,
         reserve=min(total, RESERVE if display is False else RESERVE_WITH_DISPLAY),
-        pcie=None if integrated else pci.pcie(card),
+        pcie=None if inner else pci.pcie(card),
         display=display,
         facts=CardFacts(
             vendor="intel",
             architecture=known[1] if known else None,
             bar1_total=None if integrated else window,
-            pcie_card=None if integrated else pci.card_most(card),
+            pcie_card=None if inner else most,
             pcie_slot=None if integrated else pci.slot_above(card),
             power_draw=sensors.draw,
             power_limit=sensors.limit,

@@ -15,12 +15,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from local_tp.hardware.measuring.child import serve
 from local_tp.hardware.measuring.readings import NOTE, READY, DiskRequest, Reading
 
 BLOCK = 8 * 1024**2
 LEAST = 4  # blocks, below which a disk's speed cannot be told from its first answer
+STRETCHES = 4  # of which the fastest counts: another program's reading slows some, never all
 LOOKED_AT = 4 * 1024**3  # bytes of the file that are searched for parts outside the cache
 NO_CACHE = 48  # macOS: F_NOCACHE of fcntl
 UNBUFFERED, SEQUENTIAL = 0x20000000, 0x08000000  # Windows: flags of CreateFileW
@@ -72,9 +74,11 @@ def outside_the_cache(request: DiskRequest, block: int) -> float | None:
         places = uncached(_resident(handle), mmap.PAGESIZE, block)[: request.nbytes // block]
         if len(places) < LEAST:
             return None
-        started = time.perf_counter()
-        done = sum(len(os.pread(handle, block, place)) for place in places)
-        return done / (time.perf_counter() - started)
+        marks = [(0, time.perf_counter())]
+        for place in places:
+            done = marks[-1][0] + len(os.pread(handle, block, place))
+            marks.append((done, time.perf_counter()))
+        return fastest(marks)
     finally:
         os.close(handle)
 
@@ -87,6 +91,20 @@ def uncached(resident: Sequence[int], page: int, block: int) -> list[int]:
         for start in range(0, len(resident) - pages + 1, pages)
         if not any(byte & 1 for byte in resident[start : start + pages])
     ]
+
+
+def fastest(marks: Sequence[tuple[int, float]]) -> float | None:
+    """Bytes a second of the fastest of `STRETCHES` equal parts; None where nothing was read.
+
+    `marks` are bytes read so far and the time at that moment, the start first. A part has
+    `LEAST` reads at least, so a short file has fewer parts.
+    """
+    reads = len(marks) - 1
+    if reads < 1 or not marks[-1][0]:
+        return None
+    parts = max(1, min(STRETCHES, reads // LEAST))
+    ends = [marks[reads * part // parts] for part in range(parts + 1)]
+    return max((b - a) / max(t - s, 1e-9) for (a, s), (b, t) in pairwise(ends))
 
 
 def _resident(handle: int) -> bytes:
@@ -110,13 +128,14 @@ def _rate(handle: int, nbytes: int) -> float | None:
     """Bytes a second from the start of the file, in large blocks one after another."""
     done = 0
     with mmap.mmap(-1, BLOCK) as block:  # a mapping begins at a page, as such reads demand
-        started = time.perf_counter()
+        marks = [(0, time.perf_counter())]
         try:
             while done < nbytes and (count := os.readv(handle, [block])):
                 done += count
+                marks.append((done, time.perf_counter()))
         except OSError:  # opened, but refused at the first read
             return None
-        return done / (time.perf_counter() - started)
+        return fastest(marks)
 
 
 def _unbuffered(file: str, nbytes: int) -> float | None:
@@ -134,16 +153,16 @@ def _unbuffered(file: str, nbytes: int) -> float | None:
         try:
             with mmap.mmap(-1, BLOCK) as block:
                 room = (ctypes.c_char * BLOCK).from_buffer(block)
-                started = time.perf_counter()
+                marks = [(0, time.perf_counter())]
                 while done < nbytes:
                     if not kernel.ReadFile(handle, room, BLOCK, ctypes.byref(count), None):
                         raise ctypes.WinError(ctypes.get_last_error())
                     if not count.value:
                         break
                     done += count.value
-                seconds = time.perf_counter() - started
+                    marks.append((done, time.perf_counter()))
                 del room
-                return done / seconds
+                return fastest(marks)
         finally:
             kernel.CloseHandle(handle)
     return None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from local_tp.core import Device, DeviceKind, Link, Rig
-from local_tp.facts import Collective, HostFacts, Vendor
+from local_tp.facts import Collective, HostFacts, PcieReading, Vendor
 from local_tp.hardware.catalog import find, with_catalog
 from local_tp.hardware.devices import RESERVE, RESERVE_WITH_DISPLAY, in_slot_order, with_hidden
 from local_tp.hardware.paste import mig, pci_names, pci_ways
@@ -19,6 +19,8 @@ from local_tp.hardware.paste.merge import Known, Merger
 from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Pair, Sighting, overlay
 
 MIB = 1024**2
+BUSY = 90  # percent: a card that is in use so much has its link at full speed
+_ASLEEP = frozenset(f"P{number}" for number in range(6, 16))
 _KINDS: dict[Vendor, DeviceKind] = {"nvidia": "cuda", "amd": "rocm", "intel": "xpu"}
 
 
@@ -135,6 +137,7 @@ def _device(known: Known, identity: str, around: str, machine: Sighting) -> Devi
     vendor = card.facts.vendor or pci_names.vendor(card.name or "") or pci_names.vendor(around)
     name = card.name or f"{vendor.upper() if vendor else 'unknown'} card"
     display = card.display is not False
+    card = _loaded(card)
     facts = replace(card.facts, vendor=vendor, index=known.numbers.get("driver"))
     if facts.integrated is None and vendor in ("amd", "intel") and pci_names.integrated(name):
         facts = replace(facts, integrated=True)
@@ -158,14 +161,29 @@ def _device(known: Known, identity: str, around: str, machine: Sighting) -> Devi
     )
 
 
+def _loaded(card: Card) -> Card:
+    """The card, with its link's state as that under load where it was busy when read."""
+    facts, pcie = card.facts, card.pcie
+    at_work = (facts.utilization or 0) >= BUSY and facts.performance_state not in _ASLEEP
+    if not at_work or facts.pcie_loaded or pcie.generation is None:
+        return card
+    now = PcieReading(pcie.generation, pcie.width)
+    return replace(card, facts=replace(facts, pcie_loaded=now))
+
+
 def _measured(card: Card, machine: Sighting) -> Card:
     """The card with its memory: the PC's where it has none, and in use by the share that is."""
     row = find(card.name) if card.name and card.total is None else None
     if card.facts.vendor == "nvidia" and (card.facts.integrated or (row and row.integrated)):
         facts = replace(card.facts, integrated=True)
         card = replace(card, total=machine.ram, free=machine.available_ram, facts=facts)
-    if card.used_share is None or card.total is None or card.facts.used is not None:
+    if card.total is None or card.facts.used is not None:
         return card
+    if card.used_share is None:
+        if card.free is None:
+            return card
+        used = max(0, card.total - card.free - (card.facts.hidden or 0))
+        return replace(card, facts=replace(card.facts, used=used))
     used = round(card.used_share * card.total)
     free = card.total - used if card.free is None else card.free
     return replace(card, free=free, facts=replace(card.facts, used=used))

@@ -95,17 +95,18 @@ SAYINGS: tuple[Saying, ...] = (
         "AMD's tools: not installed",
     ),
 )
-_HINTS = re.compile(
-    r"nvidia|nvml|amdgpu|rock module|amdsmi|amd-smi|kfd|rsmi|rocm|hsa|render|No devices were found"
-    r"|GPU access blocked",
-    re.IGNORECASE,
-)
+_HINTS = (
+    "nvidia", "nvml", "amdgpu", "rock module", "amdsmi", "amd-smi", "kfd", "rsmi", "rocm", "hsa",
+    "render", "no devices were found", "gpu access blocked",
+)  # fmt: skip
+_ANY = re.compile("|".join(f"(?:{saying.words.pattern})" for saying in SAYINGS), re.IGNORECASE)
 
 
 def said(line: str) -> Saying | None:
     """What a line says of a driver that does not answer."""
     text = line[:1000].replace("\u2019", "'").replace("\ufffd", "'")
-    if not _HINTS.search(text):
+    lower = text.lower()
+    if not any(hint in lower for hint in _HINTS) or not _ANY.search(text):
         return None
     return next((saying for saying in SAYINGS if saying.words.search(text)), None)
 

@@ -7,8 +7,8 @@ part of the output will do.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from local_tp.facts import CardFacts, HostFacts, SoftwareFacts
 from local_tp.hardware.paste import pci_names
@@ -23,6 +23,10 @@ _TARGET = re.compile(r"\s*\((gfx\w{3,6})[^)]{0,40}\)")
 _WINDOWS = re.compile(
     r"(Name|Manufacturer|Family|Architecture|ProcessorType|DeviceID|CurrentClockSpeed"
     r"|MaxClockSpeed|L2CacheSize|L2CacheSpeed|Revision)=(.{0,120})\Z"
+)
+_OF_PROCESSOR = re.compile(
+    r"(?:Name|Manufacturer|Family|ProcessorType|DeviceID|CurrentClockSpeed|MaxClockSpeed"
+    r"|L2CacheSize|L2CacheSpeed|Revision): "
 )
 _PACKAGE = re.compile(r"\s*\[(?:pip3?|conda)\]\s+(\S{1,60}?)(?:==|\s+)(\S{1,40})")
 _MEMORY = re.compile(r"\s*(Mem|Swap):\s+([\d.]{1,16}\S{0,2})((?:\s+[\d.]{1,16}\S{0,2}){1,5})\s*\Z")
@@ -65,6 +69,8 @@ _INSTRUCTIONS = (
 # A PC has so many bytes of memory, whatever unit `free` was asked for.
 _LEAST_RAM, _MOST_RAM = 512 * 1024**2, 4 * 1024**4
 _OF_WINDOWS = {"Name": "Model name", "Architecture": "Architecture of Windows"}
+# What Windows calls processors' architectures by.
+_ARCHITECTURES = {"9": "x86_64", "12": "aarch64"}
 _UNITS = {"B": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 
 
@@ -83,7 +89,13 @@ def _starts(line: str) -> bool:
 
 
 def _continues(line: str) -> bool:
-    return bool(_starts(line) or _GPU.match(line) or _FAMILIES.match(line) or _TITLE.match(line))
+    return bool(
+        _starts(line)
+        or _OF_PROCESSOR.match(line)
+        or _GPU.match(line)
+        or _FAMILIES.match(line)
+        or _TITLE.match(line)
+    )
 
 
 @dataclass(slots=True)
@@ -102,11 +114,14 @@ def parse(lines: Sequence[Line]) -> Sighting:
     for line in lines:
         _line(line.text, reading)
     values = reading.values
+    cards = list(reading.cards.values())
+    if _on_windows(values):
+        cards = [_under_windows(card) for card in cards]
     ram, swap = reading.memory.get("Mem", ()), reading.memory.get("Swap", ())
     sockets, each = whole(values.get("Socket(s)")), whole(values.get("Core(s) per socket"))
     return Sighting(
         "collect_env",
-        cards=tuple(reading.cards.values()),
+        cards=tuple(cards),
         ram=ram[0] if ram else None,
         available_ram=ram[-1] if len(ram) >= 6 else None,
         cores=sockets * each if sockets and each else None,
@@ -146,6 +161,17 @@ def _card(number: int, told: str) -> Card:
     )
 
 
+def _on_windows(values: Mapping[str, str]) -> bool:
+    return "Windows" in values.get("OS", "")
+
+
+def _under_windows(card: Card) -> Card:
+    """The card with its driver model where it has but one: cards for games have no TCC."""
+    if card.facts.vendor != "nvidia" or "GeForce" not in (card.name or ""):
+        return card
+    return replace(card, facts=replace(card.facts, driver_model="WDDM"))
+
+
 def _amounts(text: str, reading: _Reading) -> tuple[int, ...]:
     """The figures of a line of `free`: without units, in that which fits the line of the memory."""
     found = []
@@ -172,10 +198,13 @@ def _host(
     flags = set((values.get("Flags") or "").split())
     system = f"{values.get('Python platform', '')} {reading.kernel}"
     wsl = "microsoft" in system.lower() if system.strip() else None
+    windows = _on_windows(values)
+    architecture = known(values.get("Architecture"))
     hypervisor = known(values.get("Hypervisor vendor"))
     return HostFacts(
-        processor=known(values.get("Model name")),
-        architecture=known(values.get("Architecture")),
+        processor=known(values.get("Model name"))
+        or (known(values.get("Name")) if windows else None),
+        architecture=_ARCHITECTURES.get(architecture or "", architecture),
         sockets=sockets,
         physical_cores=sockets * each if sockets and each else None,
         logical_cores=whole(values.get("CPU(s)")),

@@ -28,7 +28,12 @@ _HANDLE = "Unable to determine the device handle"
 _MISMATCH = re.compile(r"NVRM: API mismatch")
 _VERSION = re.compile(r"(client has the|kernel module has(?: the)?) version\s+([\d.]{3,20})")
 _LIBRARY = re.compile(r"NVML library version:\s*([\d.]{1,20})")
+_MODULE = re.compile(r"NVRM version:.{0,80}?Kernel Module(?:\s+for\s\S{1,20})?\s+(\d[\d.]{2,19})")
 _COMMAND = re.compile(r"(?:\bKernel c|\bC)ommand line:\s*(\S.*)|\A(BOOT_IMAGE=\S.*)")
+_AER = re.compile(
+    r"\b(?:nvidia|nouveau|amdgpu|radeon|i915|xe) ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.0): "
+    r".{0,20}?PCIe Bus Error: severity=Correct"
+)
 _MOST_XIDS = 32  # of one card; more different ones say nothing more
 _ENABLED = "DMAR: IOMMU enabled"
 _IOMMU: tuple[tuple[str, Literal["off", "passthrough", "on"]], ...] = (
@@ -43,6 +48,8 @@ def _starts(line: str) -> bool:
     return (
         _HANDLE in text
         or "NVRM" in text
+        or ("PCIe Bus Error" in text and bool(_AER.search(text)))
+        or "AER: " in text
         or _ENABLED in text
         or driver_words.said(text) is not None
         or "NVML library version" in text
@@ -108,6 +115,8 @@ def _cards(text: str) -> list[Card]:
         number = int(match[2])
         facts = CardFacts(vendor="nvidia", lost=gone or number == 79, xids=(number,))
         return [Card(slot=bus_id(f"{match[1]}.0"), facts=facts)]
+    if "PCIe Bus Error" in text and (match := _AER.search(text)):
+        return [Card(slot=bus_id(match[1]), facts=CardFacts(link_errors=1))]
     found = lost_card(text) if gone else None
     return [found] if found else []
 
@@ -115,6 +124,9 @@ def _cards(text: str) -> list[Card]:
 def _both(first: Card, second: Card) -> Card:
     repeated = set(second.facts.xids) <= set(first.facts.xids)
     full = len(first.facts.xids) == _MOST_XIDS
+    if second.facts.link_errors:
+        errors = (first.facts.link_errors or 0) + second.facts.link_errors
+        return replace(first, facts=replace(first.facts, link_errors=errors))
     if (repeated or full) and first.facts.lost >= second.facts.lost:
         return first
     xids = tuple(dict.fromkeys((*first.facts.xids, *second.facts.xids)))[:_MOST_XIDS]
@@ -129,6 +141,8 @@ def _software(text: str) -> SoftwareFacts:
         told = replace(told, **{which: version.strip(".")})
     if match := _LIBRARY.search(text):
         told = replace(told, driver=match[1].strip("."))
+    if match := _MODULE.search(text):
+        told = replace(told, cuda_module=match[1].strip("."))
     return told
 
 

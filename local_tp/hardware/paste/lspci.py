@@ -1,6 +1,6 @@
 """`lspci` with any number of `-v`: graphics cards, their links and the slots above them.
 
-Knows nothing of drivers. A card's slot is the bridge whose secondary bus is the card's own. Cards
+Knows nothing of what a driver says. A card's slot is the bridge whose secondary bus is the card's own. Cards
 of AMD carry a switch of their own, and the link to the slot is that of the switch's upper port.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from local_tp.core import Pcie
 from local_tp.facts import CardFacts, HostFacts, PcieReading
 from local_tp.hardware.devices import bus_id
 from local_tp.hardware.paste import pci_names
-from local_tp.hardware.paste.sighting import Card, Kind, Sighting
+from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Sighting
 from local_tp.hardware.paste.text import Line
 from local_tp.hardware.paste.values import generation, size
 
@@ -36,6 +37,10 @@ _ATTRIBUTE = re.compile(
     r"|Expansion ROM|DeviceName|AERCap|UESta|CESta|I/O|Physical Slot|SltSta|SltCap|ACSCap|ACSCtl)"
     r"(?: [a-z]+| at| ROM)?[ :]"
 )
+_DRIVER = re.compile(r"\s*Kernel driver in use:\s*([\w-]{1,40})")
+# Faults of the link itself; what is merely advisory, healthy cards report too.
+_LINK_FAULT = re.compile(r"\s*CESta:\s.{0,200}?\b(?:RxErr|BadTLP|BadDLLP|Rollover|Timeout)\+")
+_CORRECTED = re.compile(r"\s*(?:CESta:|DevSta:\s.{0,20}?CorrErr[+-])")
 _ACS = re.compile(r"\s*ACSCtl:\s.{0,80}?ReqRedir([+-])")
 _CHIPSET = re.compile(
     r"\b\w{1,6} Series Chipset\b|\bPCH\b|Chipset Family|Matisse (?:Switch|PCIe GPP)"
@@ -69,6 +74,8 @@ class _Function:
     numa: int | None = None
     bar: int | None = None
     redirects: bool | None = None  # peer traffic, to the processor (ACS)
+    driver: str | None = None
+    faults: bool | None = None  # whether the link's faults were corrected
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
@@ -87,7 +94,8 @@ def parse(lines: Sequence[Line]) -> Sighting:
     bridges = {
         f"{f.slot.split(':')[0]}:{f.secondary}": f for f in functions.values() if f.secondary
     }
-    found = [function for function in functions.values() if _is_card(function)]
+    # One more than a machine has, so that what reads on can say that there were more.
+    found = list(islice(filter(_is_card, functions.values()), MOST_CARDS + 1))
     cards = tuple(_card(function, bridges) for function in found)
     unread: tuple[str, ...] = ()
     if not functions:
@@ -120,6 +128,13 @@ def _attribute(function: _Function, text: str) -> _Function:
         return replace(function, primary=match[1], secondary=match[2])
     if match := _ACS.match(text):
         return replace(function, redirects=match[1] == "+")
+    if match := _DRIVER.match(text):
+        return replace(function, driver=match[1])
+    if _CORRECTED.match(text):
+        # What CESta tells of the kinds of errors counts before DevSta's one mark for all.
+        if "CESta" in text:
+            return replace(function, faults=bool(_LINK_FAULT.match(text)))
+        return replace(function, faults="CorrErr+" in text) if function.faults is None else function
     if match := _NUMA.match(text):
         return replace(function, numa=int(match[1]))
     if match := _REGION.match(text):
@@ -149,12 +164,18 @@ def _card(function: _Function, bridges: Mapping[str, _Function]) -> Card:
     if above and _ON_CARD.search(above[0].title):
         # The upper port of the card's own switch is where the card meets the slot.
         outer, above = above[min(1, len(above) - 1)], above[2:]
+    elif _shows_inner_link(function):
+        # So do Intel's: of what is inside the card the card's own end says 2.5 GT/s x1, always.
+        switch = len(above) > 1 and "Intel" in above[0].title
+        outer, above = (above[1], above[2:]) if switch else (_Function(function.slot), above)
     slot = next(iter(above), None)
     most, now = outer.most or PcieReading(), outer.now or PcieReading()
     maker, inside = pci_names.vendor(function.title), pci_names.integrated(function.title)
     facts = CardFacts(
         vendor=maker,
         bar1_total=function.bar,
+        driver_in_use=function.driver,
+        link_errors=None if function.faults is None else int(function.faults),
         pcie_card=outer.most,
         pcie_slot=slot.most if slot else None,
         numa=function.numa,
@@ -167,6 +188,14 @@ def _card(function: _Function, bridges: Mapping[str, _Function]) -> Card:
         name=pci_names.marketing_name(function.title),
         pcie=Pcie(now.generation, now.width, most.generation, most.width),
         facts=facts,
+    )
+
+
+def _shows_inner_link(function: _Function) -> bool:
+    return (
+        function.most == PcieReading(1, 1)
+        and pci_names.vendor(function.title) == "intel"
+        and not pci_names.integrated(function.title)
     )
 
 

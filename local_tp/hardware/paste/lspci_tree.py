@@ -7,7 +7,7 @@ says how far apart those are that another output places, and nothing is guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from local_tp.facts import CardFacts
@@ -17,7 +17,9 @@ from local_tp.hardware.paste.sighting import Card, Kind, Sighting
 from local_tp.hardware.paste.text import Line
 
 _ROOT = re.compile(r"-\[([0-9a-f]{4,8}):([0-9a-f]{2})(?:-[0-9a-f]{2})?\]-")
-_BRANCH = re.compile(r"[+\\-]-([0-9a-f]{2})\.([0-7])-\[([0-9a-f]{2})(?:-[0-9a-f]{2})?\]")
+_BRANCH = re.compile(r"[+\\-]-([0-9a-f]{2})\.([0-7])-\[([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]")
+# So many buses are set aside for what may be plugged in, and by no switch inside a PC.
+_PLUGGABLE_BUSES = 32
 _LEAF = re.compile(r"(?:[+\\-]-|--)([0-9a-f]{2})\.([0-7])(?:\s+(\S.{0,200}))?\s*\Z")
 _BARE_LEAF = re.compile(r"\]-+\s+([A-Za-z].{2,120})\Z")
 _DRAWN = re.compile(r"[\s|]*[+\\-][+\\-]?[-\[]")
@@ -45,6 +47,7 @@ class _Tree:
     root: str = "0000:00"
     stack: list[tuple[int, str, str]] = field(default_factory=list)  # column, bridge, bus below
     leaves: list[_Leaf] = field(default_factory=list)
+    pluggable: set[tuple[str, str]] = field(default_factory=set)  # (root complex, bridge)
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
@@ -55,7 +58,7 @@ def parse(lines: Sequence[Line]) -> Sighting:
     chipset = _chipset(tree.leaves)
     return Sighting(
         "lspci -tv",
-        tuple(_card(leaf, chipset) for leaf in tree.leaves if _is_card(leaf)),
+        tuple(_card(leaf, chipset, tree.pluggable) for leaf in tree.leaves if _is_card(leaf)),
         ways=tuple((leaf.slot, leaf.way) for leaf in tree.leaves),
     )
 
@@ -70,7 +73,10 @@ def _line(text: str, tree: _Tree) -> None:
         while tree.stack and tree.stack[-1][0] >= column:
             tree.stack.pop()
         bus = tree.stack[-1][2] if tree.stack else tree.root.split(":")[1]
-        tree.stack.append((column, f"{bus}:{match[1]}.{match[2]}", match[3]))
+        bridge = f"{bus}:{match[1]}.{match[2]}"
+        tree.stack.append((column, bridge, match[3]))
+        if int(match[4] or match[3], 16) - int(match[3], 16) + 1 >= _PLUGGABLE_BUSES:
+            tree.pluggable.add((tree.root, bridge))
     rest = text[max(0, end - 1) :]
     if (leaf := _LEAF.search(rest)) and leaf.start() + max(0, end - 1) >= end - 1:
         column = leaf.start() + max(0, end - 1)
@@ -109,7 +115,9 @@ def _is_card(leaf: _Leaf) -> bool:
     return leaf.slot.endswith(".0") and pci_names.is_card(leaf.title)
 
 
-def _card(leaf: _Leaf, chipset: frozenset[tuple[str, ...]]) -> Card:
+def _card(
+    leaf: _Leaf, chipset: frozenset[tuple[str, ...]], pluggable: Set[tuple[str, str]]
+) -> Card:
     plain = leaf.title if len(leaf.title) < 40 and "[" not in leaf.title else None
     inside = pci_names.integrated(leaf.title)
     return Card(
@@ -118,6 +126,7 @@ def _card(leaf: _Leaf, chipset: frozenset[tuple[str, ...]]) -> Card:
         facts=CardFacts(
             vendor=pci_names.vendor(leaf.title),
             integrated=True if inside else None,
+            external=True if any((leaf.way[0], b) in pluggable for b in leaf.way[1:]) else None,
             chipset=True if leaf.way[:2] in chipset and not inside else None,
         ),
     )

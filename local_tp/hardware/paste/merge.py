@@ -88,6 +88,7 @@ class Merger:
 
         False where numbers of one order would have to be guessed from another.
         """
+        self._by_slot_order(sighting, places, taken)
         left = [i for i, place in enumerate(places) if place is None]
         for i in left:
             card = sighting.cards[i]
@@ -108,6 +109,40 @@ class Merger:
             places[i] = place
             taken.add(place)
         return True
+
+    def _by_slot_order(self, sighting: Sighting, places: list[int | None], taken: set[int]) -> None:
+        """Matches places on the bus, in turn, with cards whose place nothing told so far.
+
+        Drivers number cards by their places. Where only some of the cards are told of, they must
+        be of one model, and then their numbers say which.
+        """
+        left = [
+            i
+            for i, card in enumerate(sighting.cards)
+            if places[i] is None and (card.slot or card.bus is not None)
+        ]
+        open_places = [
+            place
+            for place, known in enumerate(self.cards)
+            if place not in taken and known.card.slot is None and known.card.bus is None
+        ]
+        whole = len(left) == len(open_places)
+        if sighting.source == "complaints" or len(left) > len(open_places):
+            return
+        if not whole and (self._mixed(open_places) or len(self.cards) > len(open_places)):
+            return
+        open_places.sort(key=lambda place: min(self.cards[place].numbers.values(), default=place))
+        for i in sorted(left, key=lambda i: _place(sighting.cards[i])):
+            card = sighting.cards[i]
+            fitting = [
+                p for p in open_places if p not in taken and _alike(card, self.cards[p].card)
+            ]
+            numbered = [p for p in fitting if card.number in self.cards[p].numbers.values()]
+            if not fitting or (not whole and not numbered):
+                continue
+            place = fitting[0] if whole else numbered[0]
+            places[i] = place
+            taken.add(place)
 
     def _candidates(self, card: Card, taken: set[int]) -> list[int]:
         """Cards that this could be, in the order of their slots."""
@@ -136,10 +171,14 @@ class Merger:
         merged = overlay(mine, card)
         lost = mine.facts.lost or card.facts.lost
         xids = tuple(dict.fromkeys((*mine.facts.xids, *card.facts.xids)))
+        errors = max(
+            (n for n in (mine.facts.link_errors, card.facts.link_errors) if n is not None),
+            default=None,
+        )
         known.card = replace(
             merged,
             name=name,
-            facts=replace(merged.facts, lost=lost, xids=xids),
+            facts=replace(merged.facts, lost=lost, xids=xids, link_errors=errors),
             slices=mig.joined(mine.slices, card.slices),
         )
         if card.number is not None:
@@ -173,6 +212,10 @@ def _both(first: Pair, second: Pair) -> Pair:
     }
     facts: PairFacts = replace(merged.facts, **reasons)
     return replace(merged, facts=facts)
+
+
+def _place(card: Card) -> str:
+    return card.slot or f"0000:{card.bus:02x}:00.0"
 
 
 def _bus(card: Card) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from local_tp.core import Rig
 from local_tp.hardware.paste import environment, kernel_log
 from local_tp.hardware.paste.assemble import assemble
+from local_tp.hardware.paste.samples import joined
 from local_tp.hardware.paste.sighting import Sighting
 from local_tp.hardware.paste.split import Block, Split, gaps, split
 from local_tp.hardware.paste.text import LIMIT, Text, read_text
@@ -75,7 +76,7 @@ def read_pasted(texts: Sequence[tuple[str, bytes]]) -> Pasted:
         others = [told.source for told in sightings if not told.rig]
         unread += [f"{source}: not used beside a report of local-tp" for source in others]
         return Pasted(whole, tuple(unread))
-    ordered = sorted(sightings, key=lambda told: _trust(told.source))
+    ordered = sorted(joined(sightings), key=lambda told: _trust(told.source))
     rig, more = assemble(ordered, "\n".join(words[:200]))
     return Pasted(rig, (*unread, *more))
 

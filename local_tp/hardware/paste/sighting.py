@@ -100,7 +100,8 @@ class Kind:
     """One kind of output: how a block of it begins, goes on, and is read.
 
     `starts` and `continues` are asked about single lines and must take time linear in them;
-    after a line that `ends` the block, nothing more belongs to it.
+    after a line that `ends` the block, nothing more belongs to it, and a line that comes `again`
+    is the first of another output of this kind.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Kind:
     continues: Callable[[str], bool]
     parse: Callable[[Sequence[Line]], Sighting]
     ends: Callable[[str], bool] = lambda line: False
+    again: Callable[[str], bool] = lambda line: False
 
 
 @dataclass(slots=True)

@@ -7,13 +7,14 @@ front; without either, only what can be nothing else is taken, and that is said.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from local_tp.facts import CardFacts, SoftwareFacts
 from local_tp.hardware.devices import bus_id
-from local_tp.hardware.paste import smi_fields
+from local_tp.hardware.paste import smi_fields, smi_times
 from local_tp.hardware.paste.kernel_log import lost_card
+from local_tp.hardware.paste.samples import identity
 from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Sighting, overlay
 from local_tp.hardware.paste.text import Line
 from local_tp.hardware.paste.values import gone, size
@@ -33,6 +34,7 @@ _ROW = re.compile(
     r"\s*(?:\d{1,3},\s*)?[^,|:<>{}]{0,30}"
     r"\b(?:GeForce|RTX|GTX|Quadro|Tesla|TITAN|NVIDIA [A-Z]{1,2}\d{1,4}\w*)\b[^,|]{0,60},"
 )
+_MOST_ROWS = 4000  # of all looks at the cards
 _MOST_COLUMNS = 400  # the driver knows about 200
 _HANDLE = "Unable to determine the device handle"
 
@@ -63,17 +65,22 @@ def parse(lines: Sequence[Line]) -> Sighting:
     names: list[str] | None = None
     cards: list[Card] = []
     software, unread = SoftwareFacts(), []
-    for line in lines:
+    seen: set[Hashable] = set()
+    times: list[float | None] = []
+    for line in lines[:_MOST_ROWS]:
         if "--query-gpu" in line.text:
             match = _COMMAND.search(line.text)
             asked = [smi_fields.key(name) for name in match[1].split(",")] if match else []
             names = asked if _FIELDS.intersection(asked) else None
         elif _HANDLE in line.text:
-            cards += [found] if (found := lost_card(line.text)) else []
+            if found := lost_card(line.text):
+                cards.append(found)
+                seen.add(identity(found))
+                times.append(None)
         elif _header(line.text):
             names = [smi_fields.key(name) for name in line.text.split(",")]
         else:
-            if len(cards) == MOST_CARDS:
+            if len(seen) > MOST_CARDS:
                 unread.append(f"line {line.number}: more than {MOST_CARDS} cards: read no further")
                 break
             cells = [cell.strip().strip('"') for cell in line.text.split(",", _MOST_COLUMNS)]
@@ -83,16 +90,20 @@ def parse(lines: Sequence[Line]) -> Sighting:
                 values = dict(zip(names, cells, strict=False))
                 software = overlay(software, smi_fields.software(values))
                 cards.append(_card(values))
+                seen.add(identity(cards[-1]) or len(cards))
+                times.append(smi_times.seconds(values.get("timestamp")))
             else:
                 card, rest = _guess(cells)
-                cards += [card] if card else []
+                if card:
+                    cards.append(card)
+                    seen.add(identity(card) or len(cards))
+                    times.append(None)
                 if rest:
                     unread.append(
                         f"line {line.number}: columns without a header: {', '.join(rest)[:100]}"
                     )
-    return Sighting(
-        "nvidia-smi --query-gpu", cards=tuple(cards), software=software, unread=tuple(unread)
-    )
+    told = smi_times.numbered(cards, times)
+    return Sighting("nvidia-smi --query-gpu", cards=told, software=software, unread=tuple(unread))
 
 
 def _card(values: Mapping[str, str]) -> Card:
@@ -127,4 +138,10 @@ def _guess(cells: Sequence[str]) -> tuple[Card | None, list[str]]:
     return (card if known else None), rest
 
 
-KIND = Kind("nvidia-smi --query-gpu", _starts, _continues, parse)
+KIND = Kind(
+    "nvidia-smi --query-gpu",
+    _starts,
+    _continues,
+    parse,
+    again=lambda line: "--query-gpu" in line,
+)

@@ -151,4 +151,4 @@ def _entries(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, ...], str, str]
             stack.append((indent, name))
 
 
-KIND = Kind("nvidia-smi -q", _starts, _continues, parse)
+KIND = Kind("nvidia-smi -q", _starts, _continues, parse, again=lambda line: bool(_LOG.search(line)))

@@ -211,6 +211,14 @@ def _facts(values: Values, used: int | None) -> CardFacts:
         ),
         ecc=answer(_first(values, "ecc_mode.current", "ecc_mode.current_ecc", "ecc.mode.current")),
         ecc_uncorrected=_uncorrected(values),
+        remap_pending=answer(
+            _first(
+                values,
+                "remapped_rows.pending",
+                "remapped_rows.remapped_row_pending",
+                "remapped_row_pending",
+            )
+        ),
         mig=answer(_first(values, "mig_mode.current", "mig_mode.current_mig", "mig.mode.current")),
         compute_mode=_first(values, "compute_mode"),
         persistence=answer(_first(values, "persistence_mode")),

@@ -190,4 +190,4 @@ def _process(text: str) -> tuple[int, int | None, Process] | None:
     return int(match[1]), whole(match[2]), process
 
 
-KIND = Kind("nvidia-smi", _starts, _continues, parse)
+KIND = Kind("nvidia-smi", _starts, _continues, parse, again=lambda line: bool(_BANNER.search(line)))

@@ -100,7 +100,7 @@ def _blocks(lines: Sequence[Line], blocks: list[Block], rest: list[Line]) -> Non
         shown = line.text[:_SHOWN]
         if not shown.strip():
             continue
-        if kind and not kind.continues(shown):
+        if kind and not (kind.continues(shown) and not (held and kind.again(shown))):
             blocks.append(Block(kind, tuple(held)))
             kind = None
         if kind is None:

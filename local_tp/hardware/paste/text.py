@@ -11,6 +11,8 @@ import codecs
 import re
 from typing import NamedTuple
 
+from local_tp.hardware.paste.unwrap import unwrapped
+
 LIMIT = 2 * 1024**2
 MOST_LINES = 20_000
 LINE_LIMIT = 1024**2
@@ -49,8 +51,8 @@ def read_text(name: str, data: bytes, limit: int = LIMIT) -> Text:
         skipped = f"the last {len(data) - len(kept):,} bytes were skipped: 2 MiB in all are read"
     elif len(pieces) > MOST_LINES:
         skipped = f"what follows line {MOST_LINES:,} was skipped: no more lines than that are read"
-    numbered = enumerate(pieces[:MOST_LINES], 1)
-    lines = tuple(Line(number, _plain(line[:LINE_LIMIT])) for number, line in numbered)
+    plain = unwrapped([_plain(line[:LINE_LIMIT]) for line in pieces[:MOST_LINES]])
+    lines = tuple(Line(number, line) for number, line in enumerate(plain, 1))
     return Text(name, lines, skipped)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from local_tp.core import Device, Link, Pcie, Rig
+from local_tp.core import Device, Link, Rig
 from local_tp.facts import CardFacts, Collective, HostFacts, PcieReading
 from local_tp.hardware.devices import bridge_name, short_names
 from local_tp.hardware.report.topology import is_card
+from local_tp.hardware.rules.advice import is_busy
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 # Bytes a second of one lane after line coding, by generation (PCI Express base specification).
@@ -198,7 +199,7 @@ def _device_memory(device: Device) -> str:
     card = device.facts
     return _joined(
         device.total and size(device.total),
-        device.total and f"{size(device.free)} free",
+        device.total and _free(device),
         card.used is not None and f"{size(card.used)} used",
         card.hidden and f"{size(card.hidden)} hidden by the driver",
         card.integrated and "shared with the processor",
@@ -207,6 +208,12 @@ def _device_memory(device: Device) -> str:
         card.ecc is not None and f"ECC {'on' if card.ecc else 'off'}",
         card.ecc_uncorrected and f"{card.ecc_uncorrected} uncorrected errors",
     )
+
+
+def _free(device: Device) -> str:
+    """How much is free; a plan takes all of it for free where nothing told what is in use."""
+    told = device.free != device.total or device.facts.used is not None or device.kind == "cpu"
+    return f"{size(device.free)} free" if told else "free memory not known"
 
 
 def _pcie(device: Device) -> str:
@@ -219,7 +226,7 @@ def _pcie(device: Device) -> str:
     if pcie:
         now = PcieReading(pcie.generation, pcie.width)
         most = PcieReading(pcie.max_generation, pcie.max_width)
-        idle = " (idle cards slow down)" if _idles(pcie) and not card.pcie_loaded else ""
+        idle = " (idle cards slow down)" if _idles(device) else ""
         parts = [f"{_lanes(now, 'now')}{idle}", _lanes(most, "at most"), *parts]
     return _joined(
         *parts,
@@ -238,7 +245,11 @@ def _lanes(reading: PcieReading | None, what: str) -> str:
     return " ".join(part for part in (generation, width, what) if part)
 
 
-def _idles(pcie: Pcie) -> bool:
+def _idles(device: Device) -> bool:
+    """Whether the generation is low for no other reason that is known than idleness."""
+    pcie = device.pcie
+    if pcie is None or device.facts.pcie_loaded or is_busy(device):
+        return False
     return (pcie.generation or 0) < (pcie.max_generation or 0) and pcie.generation is not None
 
 

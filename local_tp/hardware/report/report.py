@@ -105,14 +105,17 @@ def device_labels(rig: Rig) -> dict[str, str]:
 
 
 def summary(report: Report) -> str:
-    """One line: how many findings of which severity."""
+    """One line: how many findings of which severity. Without cards, there is none to be well."""
     words = {"error": "error", "warning": "warning", "info": "note"}
     counted = [
         f"{count} {words[severity]}{'' if count == 1 else 's'}"
         for severity in SEVERITIES
         if (count := sum(f.severity == severity for f in report.findings))
     ]
-    return ", ".join(counted) if counted else "nothing wrong was found"
+    if counted:
+        return ", ".join(counted)
+    cards = any(device.kind != "cpu" for device in report.rig.devices)
+    return "nothing wrong was found" if cards else "no card was recognised"
 
 
 def printable(text: str) -> str:

@@ -123,11 +123,18 @@ def is_guest(rig: Rig) -> bool:
     return rig.host.virtual_machine is not None
 
 
+def under_wddm(device: Device, rig: Rig) -> bool:
+    """Whether Windows' display driver model runs the card; GeForce cards have no other there."""
+    if (model := device.facts.driver_model) is not None:
+        return model == "WDDM"
+    return device.kind == "cuda" and "windows" in rig.os.lower() and is_consumer(device)
+
+
 def is_busy(device: Device) -> bool:
-    """Whether the card was working at full clocks when it was read."""
+    """Whether the card was working when it was read: at full clocks, as far as that is known."""
     facts = device.facts
     state = facts.performance_state
-    return (facts.utilization or 0) >= 50 and state in ("P0", "P1", "P2", "P3")
+    return (facts.utilization or 0) >= 50 and state in (None, "P0", "P1", "P2", "P3")
 
 
 def gib(count: float) -> str:

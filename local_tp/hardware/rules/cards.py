@@ -83,7 +83,7 @@ DRIVER_MODELS = Advice(
     "driver-models-differ",
     "warning",
     "{cards}: some run under WDDM, the display driver model, and some under {others}",
-    "WSL2 shows no card at all beside one in TCC, and cards of the two kinds cannot share memory",
+    "{tcc}cards of the two kinds cannot share memory, and limits and readings differ between them",
     "`nvidia-smi -i BUS_ID -dm 0` as administrator and a restart put a card back under WDDM",
 )
 INTEGRATED = Advice(
@@ -209,7 +209,8 @@ def driver_models(rig: Rig) -> Iterator[Finding]:
     models = {str(card.facts.driver_model) for card in cards}
     if len(models) > 1 and "WDDM" in models:
         others = " and ".join(sorted(models - {"WDDM"}))
-        yield DRIVER_MODELS.finding(cards, cards=listed(cards), others=others)
+        tcc = "WSL2 shows no card at all beside one in TCC; " if "TCC" in models else ""
+        yield DRIVER_MODELS.finding(cards, cards=listed(cards), others=others, tcc=tcc)
 
 
 def integrated(rig: Rig) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from local_tp.core import Rig
 from local_tp.facts import DriverFault, Finding
-from local_tp.hardware.rules.advice import Advice, listed, nvidia
+from local_tp.hardware.rules.advice import Advice, discrete, label, listed, nvidia
 
 # What programs print when NVIDIA's driver does not answer, and what is then the matter.
 _DRIVER_WORDS: dict[DriverFault, re.Pattern[str]] = {
@@ -102,6 +102,31 @@ NO_CARD = Advice(
     "`dmesg` for NVRM lines: RTX 50 and RTX PRO cards need the open kernel modules (nvidia-open), "
     "and a card handed to virtual machines (vfio-pci) is not the driver's",
 )
+# Kernel drivers that hold a card and do not let it compute: which they are, and what to do.
+_GIVE_BACK = (
+    "take its number out of vfio-pci.ids (kernel options, /etc/modprobe.d) or out of the virtual "
+    "machine's devices, then restart; leave it so if a virtual machine is to have the card"
+)
+NOT_COMPUTING: dict[str, tuple[str, str]] = {
+    "nouveau": (
+        "the open driver for the display, which cannot compute",
+        "install NVIDIA's driver, which keeps nouveau from loading, and restart (with Secure Boot "
+        "its module must be signed); if it is installed, look for what blocks it in `dmesg`",
+    ),
+    "radeon": (
+        "the driver of older cards, which cannot compute",
+        "start Linux with radeon.cik_support=0 amdgpu.cik_support=1, if amdgpu knows the card",
+    ),
+    "vfio-pci": ("which keeps it for virtual machines", _GIVE_BACK),
+    "pci-stub": ("which keeps it for virtual machines", _GIVE_BACK),
+}
+HELD = Advice(
+    "driver-cannot-compute",
+    "warning",
+    "{card} is held by {driver}, {what}",
+    "no program on this system can compute on this card",
+    "{remedy}",
+)
 DRIVER_SAID: dict[DriverFault, str] = {
     "not-running": "the NVIDIA driver does not answer: it is not loaded, or not for this kernel",
     "mismatch": "the NVIDIA driver's library and its loaded module are of different versions",
@@ -115,7 +140,8 @@ DRIVER_SAID: dict[DriverFault, str] = {
 def driver(rig: Rig) -> Iterator[Finding]:
     """A driver that does not answer, or two versions of it at once."""
     library, module = rig.software.driver or rig.driver, rig.software.cuda_module
-    if library and module and library != module:
+    told_apart = rig.software.driver_fault == "mismatch"
+    if library and module and (told_apart or not _same(library, module)):
         evidence = f"the driver's library is {library} and its loaded module {module}"
         yield DRIVER["mismatch"].finding([], evidence=evidence)
         return
@@ -127,6 +153,20 @@ def driver(rig: Rig) -> Iterator[Finding]:
             of_amd = fault == "no-permission" and _OF_AMD.match(said)
             yield (NO_PERMISSION_AMD if of_amd else DRIVER[fault]).finding([], evidence=said)
             return
+
+
+def _same(a: str, b: str) -> bool:
+    """Whether two versions agree as far as both go, since NVML leaves the last number out."""
+    return all(x == y for x, y in zip(a.split("."), b.split("."), strict=False))
+
+
+def held(rig: Rig) -> Iterator[Finding]:
+    """Cards that another driver holds than the one that computes."""
+    for card in discrete(rig):
+        driver = card.facts.driver_in_use
+        if driver in NOT_COMPUTING:
+            what, remedy = NOT_COMPUTING[driver]
+            yield HELD.finding([card], card=label(card), driver=driver, what=what, remedy=remedy)
 
 
 def no_card(rig: Rig) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from local_tp.hardware.rules.advice import (
 
 REPLAYS_SEEN = 10
 REPLAYS_MANY = 100
+LINK_ERRORS_MANY = 10
 SLOW_BELOW = 0.75  # of the catalog's bandwidth; copies on sound cards reach 0.77 to 0.91
 
 _LOST = re.compile(
@@ -79,6 +80,22 @@ REPLAYS = Advice(
     "each is a delay, and many are the sign of a link that will drop its speed or lose the card",
     "reseat the card, replace or shorten the riser, clean the contacts; if it goes on set the slot "
     "one generation lower in the BIOS",
+)
+LINK_ERRORS = Advice(
+    "pcie-errors",
+    "info",
+    "{card}: its PCIe link reported {count}, corrected so far",
+    "each is a delay, and many are the sign of a link that will drop its speed or lose the card",
+    "reseat the card, replace or shorten the riser, clean the contacts; watch `dmesg` for AER "
+    "lines under load, and if they go on set the slot one generation lower in the BIOS",
+)
+REMAP = Advice(
+    "memory-remap-pending",
+    "warning",
+    "{card}: rows of its memory are faulty, and spare ones take their place only after a reset",
+    "until then the faulty rows may be used: a program ends in the midst of work, or errors grow",
+    "restart the PC, then see that `nvidia-smi -q -d ROW_REMAPPER` says Pending: No; if rows are "
+    "marked again and again use the warranty",
 )
 TWICE = Advice(
     "duplicate-gpu",
@@ -143,6 +160,25 @@ def replays(rig: Rig) -> Iterator[Finding]:
                 card=label(card),
                 count=count,
             )
+
+
+def link_errors(rig: Rig) -> Iterator[Finding]:
+    """Errors of the link that the system's own error reporting saw."""
+    for card in discrete(rig):
+        if count := card.facts.link_errors:
+            yield LINK_ERRORS.finding(
+                [card],
+                "warning" if count >= LINK_ERRORS_MANY else "info",
+                card=label(card),
+                count="at least one error" if count == 1 else f"{count:,} errors",
+            )
+
+
+def remap_pending(rig: Rig) -> Iterator[Finding]:
+    """Memory rows whose replacement waits for a reset."""
+    for card in answering(rig):
+        if card.facts.remap_pending:
+            yield REMAP.finding([card], card=label(card))
 
 
 def duplicates(rig: Rig) -> Iterator[Finding]:

@@ -33,6 +33,16 @@ RAM_SMALL = Advice(
     "each load",
     "add RAM, at least as much as {wanted}; until then choose models that fit the cards whole",
 )
+RAM_OF_WSL = Advice(
+    "ram-small",
+    "warning",
+    "WSL2 gives Linux {ram} of the PC's RAM{beside}",
+    "a model that does not fit the cards has nowhere to go, and files are read from disk again at "
+    "each load",
+    "WSL2 takes half of the PC's RAM unless told otherwise: if the PC has more, write "
+    "`memory=` with {wanted} or more under [wsl2] in .wslconfig in your Windows user folder, then "
+    "run `wsl --shutdown`; only if it has not, add RAM",
+)
 CHANNELS = Advice(
     "ram-channels-missing",
     "warning",
@@ -99,7 +109,8 @@ def ram_small(rig: Rig) -> Iterator[Finding]:
         beside, wanted = "", gib(LITTLE_RAM)
     else:
         return
-    yield RAM_SMALL.finding([], ram=gib(rig.ram), beside=beside, wanted=wanted)
+    advice = RAM_OF_WSL if rig.host.wsl else RAM_SMALL
+    yield advice.finding([], ram=gib(rig.ram), beside=beside, wanted=wanted)
 
 
 def channels(rig: Rig) -> Iterator[Finding]:

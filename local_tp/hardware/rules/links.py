@@ -29,6 +29,7 @@ from local_tp.hardware.rules.link_costs import (
     prompt_seconds,
     reduction_seconds,
 )
+from local_tp.hardware.rules.pair_rates import is_hindered, pair_rate
 
 SHARED_WIDTH = 8  # two slots that share a processor's sixteen lanes: usual, and rarely felt
 RISER_WIDTH = 2
@@ -252,7 +253,7 @@ def uneven(rig: Rig) -> Iterator[Finding]:
     groups: dict[tuple[object, ...], list[tuple[float, Link]]] = defaultdict(list)
     for link in rig.links:
         speed = pair_rate(link)
-        if speed and link.a in by_id and link.b in by_id:
+        if speed and link.a in by_id and link.b in by_id and not is_hindered(link):
             key = (link.kind, link.facts.path, link.facts.nvlinks, link.facts.read)
             groups[key].append((speed, link))
     for pairs in groups.values():
@@ -279,28 +280,21 @@ def uneven(rig: Rig) -> Iterator[Finding]:
 
 
 def uneven_slots(rig: Rig) -> Iterator[Finding]:
-    """Cards meant to work together in slots of very different width."""
-    widths = {card.id: lanes.width for card in discrete(rig) if (lanes := _lanes(card))}
-    if len(widths) < 2 or max(widths.values()) < UNEVEN_WIDTHS * min(widths.values()):
-        return
-    narrowest = min(widths.values())
-    yield UNEVEN_SLOTS.finding(
-        [card for card, width in widths.items() if width == narrowest],
-        lanes=", ".join(f"x{width} at {card}" for card, width in widths.items()),
-        narrow=narrowest,
-        factor=max(widths.values()) / narrowest,
-    )
-
-
-def pair_rate(link: Link) -> float | None:
-    """What a pair was measured to carry in its slower direction, bytes a second."""
-    ways = [way for way in (link.facts.forth, link.facts.back) if way]
-    if ways:
-        return min(ways)
-    if link.measured and link.bandwidth:
-        return link.bandwidth
-    both = link.facts.both or link.facts.staged_both
-    return link.facts.staged or (both / 2 if both else None)
+    """Cards of one maker, which may work together, in slots of very different width."""
+    makers: dict[str, dict[str, int]] = defaultdict(dict)
+    for card in discrete(rig):
+        if lanes := _lanes(card):
+            makers[card.kind][card.id] = lanes.width
+    for widths in makers.values():
+        narrowest, widest = min(widths.values()), max(widths.values())
+        if widest < UNEVEN_WIDTHS * narrowest:
+            continue
+        yield UNEVEN_SLOTS.finding(
+            [card for card, width in widths.items() if width == narrowest],
+            lanes=", ".join(f"x{width} at {card}" for card, width in widths.items()),
+            narrow=narrowest,
+            factor=widest / narrowest,
+        )
 
 
 def _lanes(card: Device) -> _Lanes | None:

@@ -25,6 +25,7 @@ from local_tp.hardware.rules.advice import (
     nvidia,
     slices,
     sold_as,
+    under_wddm,
 )
 
 SMALL_WINDOW = 256 * MIB
@@ -103,17 +104,19 @@ def resizable_bar(rig: Rig) -> Iterator[Finding]:
     cards = discrete(rig)
     for card in cards:
         window, row = card.facts.bar1_total, sold_as(card)
-        total = card.total or (row and row.memory) or 0
+        total = card.total or (row and (row.memory or row.memory_least)) or 0
         if window is None or window > SMALL_WINDOW or total <= 4 * window or is_guest(rig):
             continue
         version = capability(card)
-        resizable = card.kind == "rocm" or (version is not None and version >= RESIZABLE_FROM)
+        resizable = card.kind in ("rocm", "xpu") or (
+            version is not None and version >= RESIZABLE_FROM
+        )
         if resizable and not card.facts.virtual and not rig.host.wsl:
             yield REBAR.finding(
                 [card],
                 "warning" if len(cards) > 1 else "info",
                 card=label(card),
-                total=gib(total),
+                total=gib(total) if card.total or (row and row.memory) else f"{gib(total)} or more",
                 window=gib(window),
             )
 
@@ -160,7 +163,7 @@ def programs(rig: Rig) -> Iterator[Finding]:
 
 def wddm(rig: Rig) -> Iterator[Finding]:
     """Windows pages graphics memory out rather than refuse it."""
-    cards = [card for card in nvidia(rig) if card.facts.driver_model == "WDDM"]
+    cards = [card for card in nvidia(rig) if under_wddm(card, rig)]
     if cards and not rig.host.wsl:
         yield WDDM.finding(cards, cards=listed(cards))
 

@@ -23,7 +23,7 @@ from local_tp.hardware.rules.advice import (
     rate,
     sold_as,
 )
-from local_tp.hardware.rules.links import pair_rate
+from local_tp.hardware.rules.pair_rates import pair_rate
 
 WORTH = 1.5  # times the speed of the way taken now, below which a bridge brings little
 # The ends of these cards are always wired; for others NVLink takes a bridge.

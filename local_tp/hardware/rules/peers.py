@@ -20,8 +20,11 @@ from local_tp.hardware.rules.advice import (
     is_guest,
     listed,
     model_name,
+    rate,
+    under_wddm,
 )
-from local_tp.hardware.rules.link_costs import token_wait
+from local_tp.hardware.rules.link_costs import prompt_seconds, token_wait
+from local_tp.hardware.rules.pair_rates import against_memory, answers_late, is_hindered
 
 STAGED_LATENCY = 15e-6  # a message through host memory, against one between peers
 PEER_LATENCY = 1.5e-6
@@ -141,12 +144,21 @@ VERDICTS: dict[Verdict, Advice] = {
         "look for Xid lines in `dmesg`, update the driver, then run `local-tp doctor` again",
     ),
 }
+SLOWER = Advice(
+    "p2p-slower-than-memory",
+    "warning",
+    "{pairs}: with peer-to-peer {slow}",
+    "a program that uses peer-to-peer waits for it: {cost}",
+    "IOMMU or ACS sends the peer traffic up through the processor: start Linux with iommu=pt, or "
+    "switch off IOMMU (VT-d, AMD-Vi) and ACS in the BIOS, unless virtual machines need them; until "
+    "then set NCCL_P2P_DISABLE=1 in programs that sum by NCCL",
+)
 SOCKETS = Advice(
     "cards-on-two-sockets",
     "info",
     "{far} of {all} pairs reach each other only across the processors' own link (SYS)",
     "copies across it carry about a tenth to a fifth less and answer later, on older boards half",
-    "keep a tensor split to cards of one side ({near}), and give the sides stages of layers",
+    "keep a tensor split to cards of one side ({sides}), and give the sides stages of layers",
 )
 IOMMU = Advice(
     "iommu-translates",
@@ -217,7 +229,7 @@ def _reason(link: Link, rig: Rig) -> str:
     models = {model_name(a), model_name(b)}
     tests = {
         "wsl": rig.host.wsl is True,
-        "wddm": "WDDM" in (a.facts.driver_model, b.facts.driver_model),
+        "wddm": under_wddm(a, rig) or under_wddm(b, rig),
         "guest": is_guest(rig),
         "setting": status == "disabled",
         "radeon": a.kind == b.kind == "rocm",
@@ -244,6 +256,35 @@ def verdicts(rig: Rig) -> Iterator[Finding]:
             )
 
 
+def slower(rig: Rig) -> Iterator[Finding]:
+    """Pairs whose peer copies were measured slower, or to answer later, than memory would."""
+    links = [link for link in _pairs(rig) if is_hindered(link)]
+    if not links:
+        return
+    rates = min(filter(None, map(against_memory, links)), default=None)
+    late = max(filter(None, map(answers_late, links)), default=None)
+    told, cost = [], []
+    if rates:
+        slow, fast = (duration(prompt_seconds(speed)) for speed in rates)
+        told.append(f"copies carry {rate(rates[0])}, with it off {rate(rates[1])}")
+        cost.append(
+            f"a 32B model split by tensor spends {slow} on this link per 1,000 tokens of prompt, "
+            f"{fast} through memory"
+        )
+    if late:
+        told.append(f"a message takes {duration(late)}")
+        cost.append(
+            f"each decoded token waits up to {duration(token_wait(late))}, "
+            f"{duration(token_wait(STAGED_LATENCY))} through memory"
+        )
+    yield SLOWER.finding(
+        _ends(links, rig),
+        pairs=", ".join(f"{link.a} with {link.b}" for link in links),
+        slow=" and ".join(told),
+        cost="; ".join(cost),
+    )
+
+
 def sockets(rig: Rig) -> Iterator[Finding]:
     """Some cards close together and others across sockets: a matter of which ones to join."""
     known = [link for link in _pairs(rig) if link.facts.path]
@@ -254,13 +295,35 @@ def sockets(rig: Rig) -> Iterator[Finding]:
             _ends(far, rig),
             far=len(far),
             all=len(known),
-            near=", ".join(f"{link.a} with {link.b}" for link in near[:4]),
+            sides=" or ".join(f"[{', '.join(side)}]" for side in _sides(far, near, rig)),
         )
+
+
+def _sides(far: list[Link], near: list[Link], rig: Rig) -> list[list[str]]:
+    """Groups of cards without a far pair inside; a card joins the first that it is near to."""
+    apart = {frozenset((link.a, link.b)) for link in far}
+    close = {frozenset((link.a, link.b)) for link in near}
+    sides: list[list[str]] = []
+    for card in (device.id for device in _ends(far + near, rig)):
+        for side in sides:
+            ways = {frozenset((card, other)) for other in side}
+            if ways & close and not ways & apart:
+                side.append(card)
+                break
+        else:
+            sides.append([card])
+    return sides
 
 
 def iommu(rig: Rig) -> Iterator[Finding]:
     """Address translation under peer copies that nobody has checked."""
-    offered = [k for k in _pairs(rig) if k.facts.read == "ok" and k.facts.verdict is None]
+    offered = [
+        link
+        for link in _pairs(rig)
+        if "ok" in (link.facts.read, link.facts.write)
+        and not _is_off(link)
+        and link.facts.verdict is None
+    ]
     if rig.host.iommu == "on" and offered and not is_guest(rig):
         yield IOMMU.finding(_ends(offered, rig), pairs=_count(offered))
 

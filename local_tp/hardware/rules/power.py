@@ -10,12 +10,23 @@ from collections.abc import Iterator
 
 from local_tp.core import Device, Rig
 from local_tp.facts import Finding
-from local_tp.hardware.rules.advice import Advice, discrete, is_consumer, is_laptop, label, sold_as
+from local_tp.hardware.rules.advice import (
+    Advice,
+    discrete,
+    is_busy,
+    is_consumer,
+    is_laptop,
+    label,
+    sold_as,
+)
 
 CAPPED_BELOW = 0.97  # of the default limit
 CAPPED_BELOW_RATED = 0.9  # of the rated power, where the board's own default is not known
 DEEP_CAP = 0.5
 HELD_DOWN = 0.7  # of the highest clock; a sound card at its default limit stays above
+# Where no limit was read: NVIDIA's cards slow down at 83 to 95 °C. Others may report a spot on
+# the chip that is sound at 100 °C, so they are not judged.
+HOT_FROM = 90
 HEAT = ("thermal", "temperature", "overheat", "hot")
 BRAKE = ("power brake", "hw slowdown", "hardware slowdown")
 POWER = ("power cap", "power limit", "sw power")
@@ -78,11 +89,15 @@ def hot(rig: Rig) -> Iterator[Finding]:
     for card in discrete(rig):
         reasons = _active(card, HEAT)
         now, limit = card.facts.temperature, card.facts.temperature_limit
-        if not reasons and (now is None or not limit or now < limit):
+        guessed = not limit and card.kind == "cuda" and is_busy(card)
+        least = limit or (HOT_FROM if guessed else None)
+        if not reasons and (now is None or not least or now < least):
             continue
         temperature = "temperature not read" if now is None else f"{now} °C"
         if limit:
             temperature += f", slows down at {limit} °C"
+        elif now is not None and now >= HOT_FROM and guessed:
+            temperature += ", its limit was not read; most cards slow down between 83 and 95 °C"
         yield HOT.finding(
             [card],
             card=label(card),

@@ -1,0 +1,89 @@
+"""Takes off what stands in front of every line: quotation marks, list bullets, times of a log.
+
+Knows nothing of any tool's output. A mark is taken off only where nearly all lines have it, so
+that a tool's own signs stay; indentation, where all of a text or a paragraph has it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+
+_TIME = (
+    r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
+)
+_MARKS: tuple[re.Pattern[str], ...] = (
+    re.compile(r"[ \t]{0,3}>{1,8}(?![=>])(?: |\Z)"),
+    re.compile(r"[ \t]{0,8}[-*](?: (?!\*\*)|\Z)"),
+    re.compile(
+        rf"[ \t]{{0,3}}[\[(]?{_TIME}[\])]?(?!\s*,)"
+        r"(?:\s(?:[\w.-]{1,64}\s)?[\w.@/-]{1,48}(?:\[\d{1,10}\])?:(?=\s|\Z))?"
+        r"(?:\s[\[(]?(?:DEBUG|INFO|WARN(?:ING)?|ERROR)[\])]?:?(?=\s|\Z))?(?:\s[|:-](?=\s|\Z))?"
+        r"(?:[ \t]|\Z)"
+    ),
+)
+_MOST_MARKS = 8  # a quotation in a list in a log
+_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
+_XML = "<nvidia_smi_log", "<gpu"
+
+
+def unwrapped(lines: Sequence[str]) -> list[str]:
+    """The lines without the marks and the indentation that were put in front of them."""
+    plain = _unescaped(list(lines))
+    for _ in range(_MOST_MARKS):
+        plain = _without_indent(plain)
+        mark = next((mark for mark in _MARKS if _is_everywhere(mark, plain)), None)
+        if mark is None:
+            break
+        plain = [mark.sub("", line, count=1) if mark.match(line) else line for line in plain]
+    return _without_code_indent(plain)
+
+
+def _unescaped(lines: list[str]) -> list[str]:
+    """The lines with HTML's entities as characters, unless they are XML, whose own they are."""
+    if any(mark in line for line in lines for mark in _XML):
+        return lines
+    return [html.unescape(line) if "&" in line and _ENTITY.search(line) else line for line in lines]
+
+
+def _is_everywhere(mark: re.Pattern[str], lines: Sequence[str]) -> bool:
+    """Whether nine of ten lines begin so, of three at least; the first hundred tell as well."""
+    filled = [line for line in lines if line.strip()]
+    for some in (filled[:100], filled):
+        if len(some) < 3 or 10 * sum(map(bool, map(mark.match, some))) < 9 * len(some):
+            return False
+    return True
+
+
+def _without_indent(lines: list[str]) -> list[str]:
+    widths = [len(line) - len(line.lstrip(" ")) for line in lines if line.strip()]
+    width = min(widths, default=0)
+    return [line[width:] if line.strip() else line for line in lines] if width else lines
+
+
+def _without_code_indent(lines: list[str]) -> list[str]:
+    """Paragraphs of code in Markdown, after a blank line and four spaces in or more."""
+    plain: list[str] = []
+    held: list[str] = []
+    blank = True
+    for line in (*lines, "end"):
+        code = line.startswith("    ")
+        if (code and (held or blank)) or (held and not line.strip()):
+            held.append(line)
+        else:
+            plain += _code(held)
+            held = []
+            plain.append(line)
+        blank = not line.strip()
+    return plain[:-1]
+
+
+def _code(held: list[str]) -> list[str]:
+    """The paragraph, moved out where its first line is as far out as any and it is no lone line."""
+    filled = [line for line in held if line.strip()]
+    widths = [len(line) - len(line.lstrip(" ")) for line in filled]
+    if len(filled) < 2 or widths[0] > min(widths):
+        return held
+    return [line[widths[0] :] if line.strip() else line for line in held]

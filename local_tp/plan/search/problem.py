@@ -1,0 +1,129 @@
+"""One question of the search: a model, a machine, a goal, and how long a text may get.
+
+Turns shares into seconds and bytes by the tables; the seconds are those of `plan.time`. Knows
+nothing of which structures there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from local_tp.core import DeviceKind, Span, Transport
+from local_tp.plan.costs import Share, Tables, added
+from local_tp.plan.search.machine import Machine, Ranks
+from local_tp.plan.shares import Seconds
+from local_tp.plan.time import Load, Stage, part_seconds, step_terms
+from local_tp.plan.work import Part, PartName
+from local_tp.rates import Rates
+
+T = TypeVar("T")
+Mix = tuple[int, ...]  # how many layers of each class
+Edges = tuple[bool, bool]  # whether a stage is the first, and whether it is the last
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`loads` are the steps that count, and how often; `tokens` the places of the cache."""
+
+    tables: Tables
+    machine: Machine
+    rates: Rates
+    loads: tuple[tuple[float, Load], ...]
+    tokens: int
+    known: dict[tuple[object, ...], object] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> Mix:
+        """How many layers of each class the model has."""
+        return self.kept(("whole",), lambda: self.tables.counts(Span(0, self.layers)))
+
+    @property
+    def layers(self) -> int:
+        return self.tables.spec.dimensions.layers
+
+    def stage_seconds(self, stage: Stage) -> float:
+        """Seconds of a stage under all loads."""
+        hidden = self.tables.spec.dimensions.hidden
+        return sum(
+            times * sum(term.seconds for term in terms)
+            for times, load in self.loads
+            for terms in step_terms((stage,), hidden, self.rates, load)
+        )
+
+    def outside(self, first: bool) -> float:
+        """Seconds of a stage beside its devices: the step's own with the first, else a stage's."""
+        return sum(times for times, _ in self.loads) * (
+            self.rates.step if first else self.rates.stage
+        )
+
+    def part_cost(
+        self, index: int, ranks: Ranks, name: PartName, mix: Mix, share: Share
+    ) -> Seconds:
+        """Seconds of one rank for one part of so many layers of each class, load by load."""
+        kind = self.machine.kind(index)
+        speed = self.machine.speed(index, ranks, self.machine.workers(index))
+        count = _count(name, share)
+        key = ("cost", speed, name, mix, count)
+
+        def ask() -> Seconds:
+            part = self._mixed(kind, name, mix, share, count)
+            return tuple(
+                times * sum(part_seconds(part, speed, self.rates, load).values())
+                for times, load in self.loads
+            )
+
+        return self.kept(key, ask)
+
+    def beside(self, index: int, share: Share, edges: Edges, ranks: int, by: Transport) -> int:
+        """Bytes of a rank that do not grow with its layers."""
+        kind = self.machine.kind(index)
+        overhead = self.tables.overhead(kind, share, edges, ranks, by, self.tokens)
+        workspace = overhead + self.machine.context(index)
+        edge = self.tables.edge_bytes(kind, share, *edges)
+        return int(workspace * self.machine.ratio(index)) + edge
+
+    def layer_bytes(self, index: int, position: int, share: Share, streamed: float = 0.0) -> int:
+        """Bytes that one layer of a class takes: its weights and what it remembers."""
+        kind, tables = self.machine.kind(index), self.tables
+        weights = tables.layer_bytes(kind, position, share)
+        kept = tables.remembered(kind, position, share, self.tokens)
+        slack = tables.layer_slack(kind, position, share)
+        return kept + slack + weights - int(weights * streamed)
+
+    def buffers(self, index: int, share: Share) -> int:
+        """Bytes on the device through which streamed layers pass: two layers."""
+        kind, classes = self.machine.kind(index), range(len(self.tables.models))
+        return 2 * max(self.tables.layer_bytes(kind, position, share) for position in classes)
+
+    def _mixed(
+        self, kind: DeviceKind, name: PartName, mix: Mix, share: Share, count: object
+    ) -> Part:
+        key = ("part", kind, name, mix, count)
+
+        def ask() -> Part:
+            tables = self.tables
+            if name == "head":
+                return tables.head(kind, share.vocab).part
+            return added(
+                name,
+                [
+                    (times, tables.layer_part(name, kind, position, share))
+                    for position, times in enumerate(mix)
+                ],
+            )
+
+        return self.kept(key, ask)
+
+    def kept(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
+        if key not in self.known:
+            self.known[key] = ask()
+        return self.known[key]  # type: ignore[return-value]
+
+
+def _count(name: PartName, share: Share) -> object:
+    """What of a share a part depends on."""
+    if name == "mixer":
+        return share.query, share.kv
+    return {"feed": share.ffn, "experts": share.experts, "head": share.vocab}[name]
