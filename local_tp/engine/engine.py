@@ -1,24 +1,21 @@
-"""The engine: requests in, text out, one thread that schedules, runs and accounts.
+"""The engine: text and requests in, text out, over one or several replicas of the model.
 
-Torch-free and ignorant of HTTP and pages of chat. `Crew` is its only way to a model. Requests are
-submitted and cancelled from any thread; everything else happens on the engine's own.
+Torch-free and ignorant of HTTP and pages of chat. A `Crew` for each replica is its only way to a
+model. A request goes to the replica with most room and stays there; may be called from any thread.
 """
 
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from local_tp.core import FinishReason, ModelSpec, Plan, Sampling
+from local_tp.core import ModelSpec, Plan, Sampling
 from local_tp.engine.generation import Generation
-from local_tp.engine.pages import PagePool
+from local_tp.engine.replica import Replica
 from local_tp.engine.request import Request
-from local_tp.engine.scheduler import Scheduler
 from local_tp.engine.template import ChatTemplate, encode_chat
 from local_tp.engine.textstream import TextStream
 from local_tp.engine.tokenizer import Tokenizer
@@ -29,7 +26,11 @@ from local_tp.runtime.wire import Measured
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`ok` is whether a request would be served now; `detail` says what is wrong."""
+    """`ok` is whether all of it works; `detail` says what is wrong.
+
+    `state` is ready, failed or closed, or degraded where some replicas have failed and the others
+    go on serving.
+    """
 
     ok: bool
     state: str
@@ -39,26 +40,11 @@ class Health:
     waiting: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Cancel:
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Wake:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class _Close:
-    pass
-
-
 class Engine:
     """One loaded model.
 
-    `start_crew` makes its workers: a restart will be a second call. `on_failure` is told, on the
-    engine's thread, what ended them.
+    `start_crews` makes the workers, a crew for each replica: a restart will be a second call.
+    `on_failure` is told, on a replica's thread, what ended its workers.
     """
 
     def __init__(
@@ -68,26 +54,14 @@ class Engine:
         plan: Plan,
         tokenizer: Tokenizer,
         template: ChatTemplate,
-        start_crew: Callable[[], Crew],
+        start_crews: Callable[[], Sequence[Crew]],
         on_failure: Callable[[LocalTpError], None] = lambda error: None,
     ) -> None:
         self.model, self.spec, self.plan = model, spec, plan
         self.tokenizer, self.template = tokenizer, template
-        self._crew = start_crew()
-        self._scheduler = Scheduler(
-            PagePool(plan.pages, plan.page_size), plan.goal.streams, plan.goal.chunk
-        )
-        self._requests: dict[int, Request] = {}
+        self._replicas = [Replica(plan, crew, on_failure) for crew in start_crews()]
         self._ids = itertools.count(1)
-        self._inbox: queue.SimpleQueue[Request | _Cancel | _Wake | _Close] = queue.SimpleQueue()
-        self._failure: LocalTpError | None = None
-        self._on_failure = on_failure
-        self._closed = False
-        self._door = threading.Lock()  # what was let in before closing is in the inbox by then
-        self._crew.watch(lambda: self._inbox.put(_Wake()))
-        self._inbox.put(_Wake())  # a worker may have died before anybody watched
-        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
-        self._thread.start()
+        self._choice = threading.Lock()  # who chooses counts what was chosen before
 
     @property
     def context(self) -> int:
@@ -96,8 +70,8 @@ class Engine:
 
     @property
     def measured(self) -> dict[int, Measured]:
-        """What each rank really took."""
-        return self._crew.measured
+        """What each rank really took, all replicas one after another."""
+        return {rank: m for replica in self._replicas for rank, m in replica.measured.items()}
 
     def text_prompt(self, text: str) -> list[int]:
         """Token ids of a raw prompt."""
@@ -130,15 +104,13 @@ class Engine:
         The answer of a raw prompt `continues` its text, that of a conversation begins anew.
         `score_prompt` asks for the log probability, and that many rivals, of every prompt token
         after the first. Raises `PromptTooLong`, `InputError` for an empty or foreign prompt, and
-        the crew's failure if there is one.
+        the failure if no replica is left.
         """
-        if self._failure is not None:
-            # One error for many callers: each would leave its frames, and its prompt, on it.
-            raise self._failure.with_traceback(None)
+        self._able()
         self._check(prompt, max_tokens)
         room = self.context - len(prompt)
         id = next(self._ids)
-        generation = Generation(id, tuple(prompt), lambda id: self._inbox.put(_Cancel(id)))
+        generation = Generation(id, tuple(prompt), self._cancel)
         request = Request(
             id=id,
             prompt=tuple(prompt),
@@ -149,32 +121,53 @@ class Engine:
             stop_ids=frozenset() if ignore_eos else self.tokenizer.stop_ids,
             score=score_prompt,
         )
-        with self._door:
-            if self._closed:
-                raise LocalTpError("the engine is closed: start local-tp again")
-            self._inbox.put(request)
+        with self._choice:
+            min(self._able(), key=lambda replica: replica.waiting_tokens).submit(request)
         return generation
 
     def health(self) -> Health:
         """The state now. A dead worker shows here at once, whether or not a request runs."""
-        failure = self._failure or self._crew.failure()
+        replicas = self._replicas
+        failures = [replica.failure for replica in replicas if replica.failure is not None]
+        closed = any(replica.closed for replica in replicas)
+        state, detail = "ready", ""
+        if failures:
+            state, detail = "failed", str(failures[0])
+            if len(failures) < len(replicas):
+                count = f"{len(failures)} of {len(replicas)} replicas failed"
+                state, detail = "degraded", f"{count}, the others go on: {detail}"
         return Health(
-            ok=failure is None and not self._closed,
-            state="closed" if self._closed else "ready" if failure is None else "failed",
-            detail="" if failure is None else str(failure),
-            workers=self._crew.health(),
-            running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting),
+            ok=not failures and not closed,
+            state="closed" if closed else state,
+            detail=detail,
+            workers=tuple(worker for replica in replicas for worker in replica.workers()),
+            running=sum(replica.running for replica in replicas),
+            waiting=sum(replica.waiting for replica in replicas),
         )
 
     def stop(self) -> None:
         """Begin to close, without waiting: safe in a signal handler."""
-        self._inbox.put(_Close())
+        for replica in self._replicas:
+            replica.stop()
 
     def close(self) -> None:
         """End every request as cancelled and every worker; returns when they are gone."""
         self.stop()
-        self._thread.join()
+        for replica in self._replicas:
+            replica.join()
+
+    def _cancel(self, request: int) -> None:
+        for replica in self._replicas:
+            replica.cancel(request)
+
+    def _able(self) -> list[Replica]:
+        """The replicas that have not failed. Raises the first failure if there are none."""
+        failures = [replica.failure for replica in self._replicas]
+        able = [r for r, failure in zip(self._replicas, failures, strict=True) if failure is None]
+        if not able and failures[0] is not None:
+            # One error for many callers: each would leave its frames, and its prompt, on it.
+            raise failures[0].with_traceback(None)
+        return able
 
     def _check(self, prompt: Sequence[int], max_tokens: int | None) -> None:
         if not prompt:
@@ -192,81 +185,3 @@ class Engine:
         foreign = next((token for token in prompt if not 0 <= token < vocab), None)
         if foreign is not None:
             raise InputError(f"token {foreign} is not in the vocabulary of {vocab:,}")
-
-    def _work(self) -> None:
-        while not self._closed:
-            try:
-                self._receive(block=not self._busy)
-                if not self._closed:
-                    self._step()
-            except LocalTpError as error:
-                self._fail(error)
-            except Exception as error:  # noqa: BLE001  a fault of ours must not leave readers waiting
-                traceback.print_exc()
-                self._fail(LocalTpError(f"the engine failed ({error!r}): start local-tp again"))
-        self._crew.close()
-        self._receive(block=False)
-
-    @property
-    def _busy(self) -> bool:
-        return bool(self._requests) and self._failure is None
-
-    def _receive(self, block: bool) -> None:
-        """Take in what was submitted, cancelled or reported since the last step."""
-        while True:
-            try:
-                item = self._inbox.get(block)
-            except queue.Empty:
-                return
-            block = False
-            if isinstance(item, Request):
-                self._accept(item)
-            elif isinstance(item, _Cancel) and item.request in self._requests:
-                self._finish(self._requests[item.request], "cancelled")
-            elif isinstance(item, _Close):
-                with self._door:
-                    self._closed = True
-                for request in list(self._requests.values()):
-                    self._finish(request, "cancelled")
-            elif isinstance(item, _Wake) and self._failure is None and not self._closed:
-                self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        failure = self._crew.failure()
-        if failure is not None:
-            raise failure
-
-    def _accept(self, request: Request) -> None:
-        if self._failure is not None:
-            request.generation.finish("error", self._failure)
-            return
-        if self._closed:
-            request.generation.finish("cancelled")
-            return
-        self._requests[request.id] = request
-        self._scheduler.add(request)
-
-    def _step(self) -> None:
-        step = self._scheduler.next()
-        if step is None:
-            return
-        for row, result in zip(step.rows, self._crew.run(step), strict=True):
-            request = self._requests[row.request]
-            ended = request.take(row, result)
-            if ended is not None:
-                self._finish(request, ended)
-
-    def _finish(self, request: Request, reason: FinishReason) -> None:
-        self._scheduler.remove(request)
-        del self._requests[request.id]
-        request.generation.finish(reason)
-
-    def _fail(self, error: LocalTpError) -> None:
-        """End every request by `error`; the crew is gone and its memory free."""
-        self._failure = error
-        self._on_failure(error)
-        self._crew.close()
-        for request in list(self._requests.values()):
-            self._scheduler.remove(request)
-            del self._requests[request.id]
-            request.generation.finish("error", error)

@@ -14,8 +14,9 @@ from local_tp.plan.memory import SCORED_ROWS
 class Request:
     """One prompt and the answer so far.
 
-    `computed` counts the leading tokens whose keys and values are in the cache; it falls to zero
-    when the request loses its pages, and prompt and output are then computed again.
+    `computed` counts the leading tokens whose keys and values are in the cache, or will be by the
+    steps under way. While all are, the next token is awaited. It falls to zero when the request
+    loses its pages, and prompt and output are then computed again.
     """
 
     id: int
@@ -40,6 +41,16 @@ class Request:
         return bool(self.output) and self.computed == self.length - 1
 
     @property
+    def unread(self) -> bool:
+        """Tokens of the prompt, or of what is to be computed again, are missing from the cache."""
+        return self.computed < self.length and not self.decoding
+
+    @property
+    def awaiting(self) -> bool:
+        """A step is under way that makes its next token."""
+        return bool(self.output) and self.computed == self.length
+
+    @property
     def hoped(self) -> int:
         """The most tokens it can come to hold."""
         return len(self.prompt) + self.max_tokens
@@ -51,39 +62,44 @@ class Request:
             self.generation.prompt_scores = ()
 
     def next_row(self, chunk: int, pages: tuple[int, ...]) -> Row:
-        """The next tokens to compute, `chunk` at most; the last of them are sampled."""
+        """The next tokens to compute, `chunk` at most; the last of them are sampled.
+
+        They count as computed from now on.
+        """
+        start = self.computed
         if self.decoding and not self.sampling.needs_history:
+            self.computed = self.length
             return Row(
                 request=self.id,
                 tokens=(self.output[-1],),
-                position=self.computed,
+                position=start,
                 pages=pages,
                 sampling=self.sampling,
                 prompt_length=len(self.prompt),
             )
         tokens = self.prompt + tuple(self.output)
         scored = self.score is not None and not self.output
-        stop = min(self.computed + (min(chunk, SCORED_ROWS) if scored else chunk), self.length)
+        stop = min(start + (min(chunk, SCORED_ROWS) if scored else chunk), self.length)
         last = stop == self.length
+        self.computed = stop
         return Row(
             request=self.id,
-            tokens=tokens[self.computed : stop],
-            position=self.computed,
+            tokens=tokens[start:stop],
+            position=start,
             pages=pages,
             sampling=self.sampling if last and self.max_tokens else None,
             history=tokens if last and self.sampling.needs_history else (),
             prompt_length=len(self.prompt),
-            targets=tokens[self.computed + 1 : stop + 1] if scored else (),
+            targets=tokens[start + 1 : stop + 1] if scored else (),
             score=self.score if scored else None,
         )
 
     def take(self, row: Row, result: RowResult) -> FinishReason | None:
         """Account for a finished row; a reason if the request is complete."""
-        self.computed += len(row.tokens)
         self.generation.prompt_scores += result.scores
         if result.token is None:
-            done = self.computed == self.length and not self.max_tokens
-            return "length" if done else None
+            last = row.position + len(row.tokens) == self.length
+            return "length" if last and not self.max_tokens else None
         self.output.append(result.token)
         logprobs = () if result.logprob is None else (result.logprob,)
         if result.token in self.stop_ids:

@@ -1,8 +1,9 @@
 """Chooses what runs next: a chunk of one prompt, or the next token of every running request.
 
 The two alternate and are never mixed, so that a row meets the same kernels in any company: a
-request gets the text it would have had alone. When pages run out the youngest request gives up its
-own and waits; nothing is refused once it was accepted. Knows nothing of workers.
+request gets the text it would have had alone. A step may be asked for while others are under way:
+it then has nothing that depends on their tokens. When pages run out the youngest request gives up
+its own and waits; nothing is refused once it was accepted. Knows nothing of workers.
 """
 
 from __future__ import annotations
@@ -29,14 +30,22 @@ class Scheduler:
     def add(self, request: Request) -> None:
         self.waiting.append(request)
 
-    def next(self) -> Step | None:
-        """The next step, or `None` if nobody wants anything."""
+    def next(self, idle: bool = True) -> Step | None:
+        """The next step, or `None` if nobody wants anything now.
+
+        `idle` is whether no step is under way: only then can a request lose its pages. All who
+        write do so in one step, so there is one such step at a time.
+        """
         self._admit()
         decoding = self._longest_unserved([r for r in self.running if r.decoding])
-        prefill = next((request for request in self.running if not request.decoding), None)
+        if any(request.awaiting for request in self.running):
+            decoding = []
+        prefill = next((request for request in self.running if request.unread), None)
         chosen = decoding
         if prefill is not None and (not decoding or not self._prefilled_last):
             chosen = [prefill]
+        if not idle and not all(map(self._has_room, chosen)):
+            return None
         rows = self._rows(chosen)
         if not rows:
             return None
@@ -67,7 +76,7 @@ class Scheduler:
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self._streams:
             request = self.waiting[0]
-            if not self.pool.grow(request.id, request.length, request.hoped):
+            if not self._has_room(request):
                 return
             self.running.append(self.waiting.popleft())
 
@@ -80,7 +89,7 @@ class Scheduler:
 
     def _make_room(self, request: Request) -> bool:
         """Pages for all tokens so far, at the cost of the youngest; false if that is itself."""
-        while not self.pool.grow(request.id, request.length, request.hoped):
+        while not self._has_room(request):
             youngest = self.running.pop()
             self.pool.release(youngest.id)
             youngest.forget()
@@ -88,3 +97,6 @@ class Scheduler:
             if youngest is request:
                 return False
         return True
+
+    def _has_room(self, request: Request) -> bool:
+        return self.pool.grow(request.id, request.length, request.hoped)

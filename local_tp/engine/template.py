@@ -7,57 +7,57 @@ sandbox, with a budget, and whatever goes wrong in it is one `TemplateError`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import jinja2
 from jinja2 import nodes
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from local_tp.engine.sandbox import Refused, Sandbox
+from local_tp.engine.sandbox_budget import BUDGET, MAX_SIZE, Budget
 from local_tp.engine.tokenizer import Tokenizer
 from local_tp.errors import TemplateError
 
-MAX_STEPS = 1_000_000  # turns of all loops of one rendering together
-MAX_SIZE = 16 * 1024 * 1024  # characters or items in the prompt or in any value on the way
-MAX_BITS = 4096  # of an integer
-BUDGET = "steps left"  # not an identifier, so that no template can name it
+LONGEST = 1 << 16  # characters of a template; to translate them takes most of a second
 
 Message = Mapping[str, Any]
 
+_FAILURES = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
 
 class ChatTemplate:
-    """A model's chat template. Safe to share between threads.
+    """A model's chat templates. Safe to share between threads.
 
-    `fault` says in one line why there can be no chat (no template, broken syntax), or is None; a
-    model with a fault still serves plain completions.
+    `named` are further ones by what they are for: `tool_use` is taken for messages with tools, and
+    `rag` for those with documents. `fault` says in one line why there can be no chat (no template,
+    broken syntax), or is None; a model with a fault still serves plain completions.
     """
 
-    def __init__(self, source: str | None, bos_text: str = "", eos_text: str = "") -> None:
-        self.fault: str | None = None
+    def __init__(
+        self,
+        source: str | None,
+        bos_text: str = "",
+        eos_text: str = "",
+        named: Iterable[tuple[str, str]] = (),
+    ) -> None:
         self._tokens = {"bos_token": bos_text, "eos_token": eos_text}
-        self._template: jinja2.Template | None = None
-        self._wants_parts = False
-        if not source:
-            self.fault = (
-                "this model has no chat template: use /v1/completions or `local-tp complete`, or "
-                "choose a model with a template"
-            )
-            return
-        environment = _Sandbox()
-        try:
-            self._wants_parts = _wants_parts(environment.parse(source))
-            self._template = environment.from_string(source)
-        except jinja2.TemplateSyntaxError as error:
-            self.fault = _line(
-                f"the model's chat template is broken at line {error.lineno} ({error.message}): "
-                "use /v1/completions, or choose another model"
-            )
+        self._named = {name: text for name, text in named if name in ("tool_use", "rag")}
+        self._default = _Compiled(source)
+        self._special: dict[str, _Compiled] = {}
+
+    @property
+    def fault(self) -> str | None:
+        return self._default.fault
 
     def render(
         self,
@@ -65,6 +65,7 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
         """The prompt for `messages`, ready for `encode_chat`.
@@ -73,19 +74,21 @@ class ChatTemplate:
         `TemplateError` with the template's line if the template is absent, broken, refuses these
         messages, or exceeds its budget.
         """
-        if self._template is None:
-            raise TemplateError(self.fault)
+        chosen = self._chosen("tool_use" if tools else "rag" if documents else "default")
+        if chosen.template is None:
+            raise TemplateError(chosen.fault)
         values = {
             **self._tokens,
             **variables,
-            "messages": [_plain(message, self._wants_parts) for message in messages],
+            "messages": [_plain(message, chosen.wants_parts) for message in messages],
             "tools": list(tools) if tools else None,
+            "documents": list(documents) if documents else None,
             "add_generation_prompt": add_generation_prompt,
-            BUDGET: _Budget(),
         }
         try:
-            return _bounded(self._template.generate(values))
-        except _Refused as error:
+            values[BUDGET] = Budget(values)
+            return _bounded(chosen.template.generate(values))
+        except Refused as error:
             raise TemplateError(_line(f"the chat template refuses this: {error}")) from error
         except MemoryError as error:
             raise TemplateError("the chat template ran out of memory: use another model") from error
@@ -98,6 +101,43 @@ class ChatTemplate:
                     "/v1/completions"
                 )
             ) from error
+
+    def _chosen(self, purpose: str) -> _Compiled:
+        if purpose not in self._named:
+            return self._default
+        if purpose not in self._special:
+            self._special[purpose] = _Compiled(self._named[purpose])
+        return self._special[purpose]
+
+
+class _Compiled:
+    """One template, or why there is none."""
+
+    def __init__(self, source: str | None) -> None:
+        self.template: jinja2.Template | None = None
+        self.wants_parts = False
+        self.fault: str | None = None
+        if not source:
+            self.fault = (
+                "this model has no chat template: use /v1/completions or `local-tp complete`, or "
+                "choose a model with a template"
+            )
+        elif len(source) > LONGEST:
+            self.fault = _broken(f"it has {len(source):,} characters, {LONGEST:,} are the most")
+        else:
+            self._compile(source)
+
+    def _compile(self, source: str) -> None:
+        environment = Sandbox()
+        try:
+            self.wants_parts = _wants_parts(environment.parse(source))
+            self.template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            self.fault = _broken(str(error.message), f" at line {error.lineno}")
+        except (RecursionError, MemoryError):
+            self.fault = _broken("it is nested too deeply")
+        except (SyntaxError, ValueError, OverflowError) as error:  # Python refuses its translation
+            self.fault = _broken(str(error))
 
 
 def encode_chat(tokenizer: Tokenizer, rendered: str) -> list[int]:
@@ -165,150 +205,7 @@ def _wants_parts(tree: nodes.Template) -> bool:
     )
 
 
-# -------------------------------------------------------------------------------- sandbox
-
-
-class _Refused(jinja2.TemplateError):
-    """The template itself called `raise_exception`."""
-
-
-_FAILURES = (
-    jinja2.TemplateError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-
-
-class _Budget:
-    """The loop turns that one rendering has left."""
-
-    def __init__(self) -> None:
-        self.left = MAX_STEPS
-
-    def spend(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise SecurityError(f"its loops ran more than {MAX_STEPS:,} times")
-
-
-class _Generation(Extension):
-    """`{% generation %}` marks what the assistant wrote, for training; here it is only its body."""
-
-    def __init__(self, environment: jinja2.Environment) -> None:
-        super().__init__(environment)
-        self.tags = {"generation"}
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja as model templates expect it, where values and loops have bounds."""
-
-    intercepted_binops = frozenset({"+", "*", "**"})
-
-    def __init__(self) -> None:
-        super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-        )
-        self.filters["tojson"] = _tojson
-        self.filters["metered"] = _metered
-        self.filters["sized"] = _sized
-        self.globals["raise_exception"] = _raise_exception
-        self.globals["strftime_now"] = _strftime_now
-        del self.globals["lipsum"]
-
-    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree = super()._parse(source, name, filename)
-        for loop in tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, "metered", [], [], None, None, lineno=loop.lineno)
-        for joined in tree.find_all(nodes.Concat):
-            joined.nodes = [
-                nodes.Filter(part, "sized", [], [], None, None, lineno=joined.lineno)
-                for part in joined.nodes
-            ]
-        tree.set_environment(self)
-        return tree
-
-    def unsafe_undefined(self, obj: Any, attribute: str) -> jinja2.Undefined:
-        """Refuse a forbidden attribute at once; Jinja would let its name pass as empty text."""
-        raise SecurityError(f"attribute {attribute!r} of a {type(obj).__name__} is not allowed")
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Arithmetic whose result cannot outgrow `MAX_SIZE`."""
-        _sized(left)
-        _sized(right)
-        if operator == "*":
-            for count, value in ((left, right), (right, left)):
-                if isinstance(count, int) and isinstance(value, str | list | tuple):
-                    _within(count * len(value))
-        if operator in ("*", "**") and isinstance(left, int) and isinstance(right, int):
-            bits = left.bit_length() * (right if operator == "**" else 1) + right.bit_length()
-            if bits > MAX_BITS:
-                raise SecurityError(f"it made a number of more than {MAX_BITS:,} bits")
-        return super().call_binop(context, operator, left, right)
-
-
-@jinja2.pass_context
-def _metered(context: Context, values: Iterable[Any]) -> Iterator[Any]:
-    budget: _Budget = context[BUDGET]
-    for value in values:
-        budget.spend()
-        yield value
-
-
-def _sized(value: Any) -> Any:
-    if isinstance(value, str | list | tuple):
-        _within(len(value))
-    return value
-
-
-def _within(size: int) -> None:
-    if size > MAX_SIZE:
-        raise SecurityError(f"it made a value of more than {MAX_SIZE:,} characters or items")
-
-
-def _bounded(pieces: Iterable[str]) -> str:
-    kept, size = [], 0
-    for piece in pieces:
-        size += len(piece)
-        _within(size)
-        kept.append(piece)
-    return "".join(kept)
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON without the HTML escapes of Jinja's own filter."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise _Refused(str(message))
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)
-
-
-# --------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------ results, errors
 
 
 def _template_line(trace: TracebackType | None) -> int | None:
@@ -319,6 +216,26 @@ def _template_line(trace: TracebackType | None) -> int | None:
             line = trace.tb_lineno
         trace = trace.tb_next
     return line
+
+
+def _broken(why: str, where: str = "") -> str:
+    return _line(
+        f"the model's chat template is broken{where} ({why}): use /v1/completions, or choose "
+        "another model"
+    )
+
+
+def _bounded(pieces: Iterable[str]) -> str:
+    """The prompt, of at most `MAX_SIZE` characters."""
+    kept, size = [], 0
+    for piece in pieces:
+        size += len(piece)
+        if size > MAX_SIZE:
+            raise TemplateError(
+                f"the chat template wrote more than {MAX_SIZE:,} characters: send shorter messages"
+            )
+        kept.append(piece)
+    return "".join(kept)
 
 
 def _line(message: str) -> str:

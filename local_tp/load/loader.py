@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from local_tp.checkpoint.formats import FORMATS
-from local_tp.core import ModelSpec, Shard, Span, TensorInfo
+from local_tp.core import EMPTY, ModelSpec, Shard, Span, TensorInfo
+from local_tp.load.streamed import StreamedLayers
 from local_tp.model.dequantize import dequantize
-from local_tp.model.linear import Linear, make_linear
+from local_tp.model.linear import Linear, make_linear, on
 from local_tp.model.processor import BLOCK_ROWS, Processor
+from local_tp.model.streaming import LayerStream
 from local_tp.plan.layout import Parameter
 
 BLOCK_ELEMENTS = 1 << 20  # 4 MiB of float32, a few of which exist while a block is converted
@@ -37,18 +39,31 @@ class Progress:
 
 @dataclass
 class Loading:
-    """Parameters as they fill. Iterate to load; `linears` and `vectors` are complete at the end."""
+    """Parameters as they fill. Iterate to load; all are complete at the end.
+
+    Layers of `streamed`, of a rank that begins with layer `first`, stay in the PC's memory: their
+    matrices lie over buffers that `stream` fills, `nbytes` counts what is on the device.
+    """
 
     spec: ModelSpec
     parameters: Sequence[Parameter]
     device: torch.device
     processor: Processor
+    streamed: Span = EMPTY
+    first: int = 0
+    stream: LayerStream = field(init=False)
+    nbytes: int = 0
     linears: dict[str, Linear] = field(default_factory=dict)
     vectors: dict[str, Tensor] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Progress]:
+        streamed = StreamedLayers(
+            self.parameters, self.streamed, self.first, self.device, self.processor
+        )
+        self.linears |= streamed.linears
         for parameter in self.parameters:
-            self._make(parameter)
+            if parameter.name not in streamed.linears:
+                self._make(parameter)
         shards = [shard for parameter in self.parameters for shard in parameter.shards]
         shards.sort(key=lambda shard: (self._info(shard).file, self._info(shard).offset))
         total = sum(stored_bytes(self._info(shard), shard) for shard in shards)
@@ -58,13 +73,18 @@ class Loading:
                 done += nbytes
                 yield Progress(done, total)
         self.vectors = {name: vector.to(self.device) for name, vector in self.vectors.items()}
+        self.stream, linears = streamed.on_device()
+        self.linears |= linears
+        self.nbytes = streamed.buffer_bytes + sum(
+            p.nbytes for p in self.parameters if p.name not in streamed.linears
+        )
 
     def _make(self, parameter: Parameter) -> None:
         if parameter.vector:
             self.vectors[parameter.name] = torch.empty(parameter.rows)
         else:
             self.linears[parameter.name] = make_linear(
-                parameter.held, parameter.rows, parameter.columns, self.device, self.processor
+                parameter.held, parameter.rows, parameter.columns, self.processor, on(self.device)
             )
 
     def _info(self, shard: Shard) -> TensorInfo:

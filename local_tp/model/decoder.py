@@ -17,6 +17,7 @@ from local_tp.model.batch import Batch
 from local_tp.model.collectives import Group
 from local_tp.model.linear import Linear
 from local_tp.model.operations import TorchOperations
+from local_tp.model.streaming import LayerStream
 
 SHARPENED = 64  # logits of a row that are exact; the rest only count in the sum
 
@@ -50,6 +51,7 @@ class Weights:
     embed: Linear | None
     norm: Tensor | None
     head: Linear | None
+    stream: LayerStream
 
 
 class Decoder:
@@ -82,11 +84,13 @@ class Decoder:
 
     def layers(self, x: Tensor, batch: Batch) -> Tensor:
         """The residual stream (tokens, hidden) through this stage's layers, changed in place."""
-        for attention, feed_forward in zip(
-            self.weights.attention, self.weights.feed_forward, strict=True
-        ):
+        stream = self.weights.stream
+        layers = zip(self.weights.attention, self.weights.feed_forward, strict=True)
+        for index, (attention, feed_forward) in enumerate(layers):
+            stream.wait(index)
             self._add(x, None if attention is None else self._attention(attention, x, batch))
             self._add(x, None if feed_forward is None else self._feed_forward(feed_forward, x))
+            stream.release(index)
         return x
 
     def logits(self, x: Tensor, batch: Batch) -> Tensor | None:

@@ -2,11 +2,12 @@
 
 Three forms behind one protocol: `y = x W^T` for x (tokens, columns), and the rows of W as numbers.
 Knows nothing of models or files; a form fills itself from blocks of rows, so that loading never
-holds a whole tensor twice.
+holds a whole tensor twice. Where its tensors lie, an `Allocate` decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch
@@ -15,10 +16,20 @@ from torch import Tensor
 
 from local_tp.model.dequantize import GROUP, codes_of, dequantize
 from local_tp.model.processor import BLOCK_ROWS, Processor
+from local_tp.plan.activations import UNPACK_ELEMENTS, UNPACK_FROM_TOKENS
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-UNPACK_ROWS = 8192
-UNPACK_FROM_TOKENS = 32  # from here unpacking and one large product beat the packed kernels
+
+
+Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
+
+
+def on(device: torch.device) -> Allocate:
+    """Every tensor by itself, on `device`."""
+    return lambda shape, dtype: torch.empty(shape, dtype=dtype, device=device)
+
+
+ON_CPU = on(torch.device("cpu"))
 
 
 class Linear(Protocol):
@@ -40,8 +51,10 @@ class Linear(Protocol):
 class Dense:
     """Plain numbers in 16 or 32 bits, on any device."""
 
-    def __init__(self, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.weight = torch.empty((rows, columns), dtype=dtype, device=device)
+    def __init__(
+        self, rows: int, columns: int, dtype: torch.dtype, allocate: Allocate = ON_CPU
+    ) -> None:
+        self.weight = allocate((rows, columns), dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         return functional.linear(x.to(self.weight.dtype), self.weight)
@@ -60,9 +73,11 @@ class Int8:
     Re-quantized from what is stored: the row's largest magnitude becomes 127.
     """
 
-    def __init__(self, rows: int, columns: int, processor: Processor) -> None:
-        self.codes = torch.empty((rows, columns), dtype=torch.int8)
-        self.scale = torch.empty(rows, dtype=torch.bfloat16)
+    def __init__(
+        self, rows: int, columns: int, processor: Processor, allocate: Allocate = ON_CPU
+    ) -> None:
+        self.codes = allocate((rows, columns), torch.int8)
+        self.scale = allocate((rows,), torch.bfloat16)
         self.processor = processor
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -71,11 +86,9 @@ class Int8:
         return torch._weight_int8pack_mm(x.bfloat16(), self.codes, self.scale)
 
     def _unpacked(self, x: Tensor) -> Tensor:
-        """A block of rows at a time: a head may have a hundred times the rows of a layer."""
         y = x.new_empty((x.shape[0], self.codes.shape[0]))
-        for start in range(0, self.codes.shape[0], UNPACK_ROWS):
-            stop = start + UNPACK_ROWS
-            y[:, start:stop] = x @ self.codes[start:stop].to(x.dtype).T
+        for start, stop in _blocks(*self.codes.shape):
+            torch.mm(x, self.codes[start:stop].to(x.dtype).T, out=y[:, start:stop])
         return y.mul_(self.scale)
 
     def rows(self, index: Tensor) -> Tensor:
@@ -97,19 +110,27 @@ class Int4:
     multiplied with the unpacked matrix, where the processor's packed order is known.
     """
 
-    def __init__(self, rows: int, columns: int, processor: Processor) -> None:
+    def __init__(
+        self, rows: int, columns: int, processor: Processor, allocate: Allocate = ON_CPU
+    ) -> None:
         self.shape = (rows, columns)
         self.processor = processor
-        self.packed = torch.empty((rows, columns // 2), dtype=torch.uint8)
-        self.scale_zero = torch.empty((columns // GROUP, rows, 2), dtype=torch.bfloat16)
+        self.packed = allocate((rows, columns // 2), torch.uint8)
+        self.scale_zero = allocate((columns // GROUP, rows, 2), torch.bfloat16)
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.shape[0] >= UNPACK_FROM_TOKENS and self.processor.order is not None:
-            return x.to(self.processor.product) @ self.transposed()
+            return self._unpacked(x.to(self.processor.product))
         product: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
             x.bfloat16(), self.packed, GROUP, self.scale_zero
         )
         return product
+
+    def _unpacked(self, x: Tensor) -> Tensor:
+        y = x.new_empty((x.shape[0], self.shape[0]))
+        for start, stop in _blocks(*self.shape):
+            torch.mm(x, self.transposed(start, stop), out=y[:, start:stop])
+        return y
 
     def rows(self, index: Tensor) -> Tensor:
         raise AssertionError("embedding and head are held in 8 or 16 bits, never in packed 4")
@@ -128,23 +149,34 @@ class Int4:
         self.scale_zero[:, at:stop, 0] = scale.T
         self.scale_zero[:, at:stop, 1] = (zero + 8.0 * scale).T
 
-    def transposed(self) -> Tensor:
-        """The matrix as numbers, (columns, rows), in the processor's product type."""
-        rows, columns = self.shape
+    def transposed(self, start: int, stop: int) -> Tensor:
+        """Rows [start, stop) as numbers, (columns, rows), in the processor's product type."""
+        columns = self.shape[1]
         product = self.processor.product
-        codes = self.processor.unpack(self.packed.view(rows // BLOCK_ROWS, columns, -1))
+        packed = self.packed[start:stop].view((stop - start) // BLOCK_ROWS, columns, -1)
+        codes = self.processor.unpack(packed)
         codes = codes.to(product, memory_format=torch.contiguous_format)
-        codes = codes.view(columns // GROUP, GROUP, rows)
-        scale, zero = self.scale_zero.to(product).unbind(-1)
-        return codes.mul_(scale[:, None]).add_((zero - 8.0 * scale)[:, None]).view(columns, rows)
+        codes = codes.view(columns // GROUP, GROUP, stop - start)
+        scale, zero = self.scale_zero[:, start:stop].to(product).unbind(-1)
+        return codes.mul_(scale[:, None]).add_((zero - 8.0 * scale)[:, None]).view(columns, -1)
+
+
+def _blocks(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Rows of a matrix that are unpacked at once, from and to.
+
+    All of them would take up to ten times what the packed matrix does.
+    """
+    step = max(1, UNPACK_ELEMENTS // (columns * BLOCK_ROWS)) * BLOCK_ROWS
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
 
 
 def make_linear(
-    held: str, rows: int, columns: int, device: torch.device, processor: Processor
+    held: str, rows: int, columns: int, processor: Processor, allocate: Allocate
 ) -> Linear:
     """An empty matrix in the form that the layout chose."""
     if held == "int8":
-        return Int8(rows, columns, processor)
+        return Int8(rows, columns, processor, allocate)
     if held == "int4":
-        return Int4(rows, columns, processor)
-    return Dense(rows, columns, DTYPES[held], device)
+        return Int4(rows, columns, processor, allocate)
+    return Dense(rows, columns, DTYPES[held], allocate)

@@ -62,7 +62,7 @@ class WorkerProcess:
     def receive(self) -> wire.Answer | None:
         """The next answer, blocking; `None` once the worker is gone."""
         answer = wire.read(self._answers)
-        assert not isinstance(answer, wire.Load | wire.Run | wire.Stop)
+        assert not isinstance(answer, wire.Command)
         return answer
 
     def wait(self, seconds: float) -> int | None:

@@ -36,6 +36,11 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """Say what you hold, and held at most."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Leave, also while loading."""
 
@@ -49,12 +54,31 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes that a worker holds, and held at most since it began.
+
+    On its device: for a CPU rank the memory that no other process shares, with its part of what
+    the ranks share; for a card context and allocator. `host` is that of the process in the PC's
+    memory, on every kind of device.
+    """
+
+    now: int = 0
+    peak: int = 0
+    host: int = 0
+    host_peak: int = 0
+    baseline: int = 0  # of `now`, what was there before any data: context, or interpreter and torch
+    allocated: int = 0  # of a card's peak, what tensors took; the rest is what the allocator kept
+    free: int | None = None  # what the card's driver has left now
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """What a rank really took: weights as held, resident bytes it added, and seconds."""
 
     weights: int
     resident: int
     load_seconds: float
+    held: Held = Held()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +95,13 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """The answer to `Measure`."""
+
+    held: Held
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """The worker raised and is leaving."""
 
@@ -79,8 +110,8 @@ class Fault:
     unreadable: bool = False  # a model file could not be opened
 
 
-Command = Load | Run | Stop
-Answer = Loaded | Ready | Done | Fault
+Command = Load | Run | Measure | Stop
+Answer = Loaded | Ready | Done | Taken | Fault
 
 
 def write(stream: BinaryIO, message: Command | Answer) -> None:

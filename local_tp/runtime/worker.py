@@ -42,7 +42,7 @@ class Commands:
             message = wire.read(self._stream)
             if message is None:
                 os._exit(ORPHANED)
-            assert isinstance(message, wire.Load | wire.Run | wire.Stop)
+            assert isinstance(message, wire.Command)
             if isinstance(message, wire.Stop):
                 self._stopped.set()
             self._queue.put(message)
@@ -80,7 +80,11 @@ def _serve(commands: Commands, answers: BinaryIO) -> None:
         commands.raise_if_stopped()
         wire.write(answers, wire.Loaded(progress.done, progress.total))
     wire.write(answers, wire.Ready(rank.measured))
-    while isinstance(command := commands.next(), wire.Run):
+    while not isinstance(command := commands.next(), wire.Stop):
+        if isinstance(command, wire.Measure):
+            wire.write(answers, wire.Taken(rank.held()))
+            continue
+        assert isinstance(command, wire.Run)
         results = rank.run(command.step)
         if results is not None:
             wire.write(answers, wire.Done(command.step.number, results))

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import torch
 from torch import Tensor
 
@@ -23,8 +22,10 @@ from local_tp.model.linear import DTYPES
 from local_tp.model.operations import TorchOperations, rope_tables
 from local_tp.model.processor import learn_processor
 from local_tp.model.sampler import logprob_of, sample
+from local_tp.plan.activations import UNPACK_FROM_TOKENS
 from local_tp.plan.layout import parameters
-from local_tp.runtime.wire import Load, Measured
+from local_tp.runtime.wire import Held, Load, Measured
+from local_tp.runtime.worker_memory import Meter, give_back
 from local_tp.runtime.worker_transport import Transport, connect
 
 
@@ -42,18 +43,19 @@ class Rank:
         self.device = torch.device("cpu" if self.kind == "cpu" else "cuda:0")
         self._load = load
         self._processor = learn_processor()
+        alone = sum(p.device == self.placement.device for p in load.plan.placements) == 1
+        self._meter = Meter(load.devices[load.rank], alone)
 
     def load(self) -> Iterator[Progress]:
         """Fill the weights, yielding progress; afterwards the rank can run."""
-        started, before = time.perf_counter(), _resident()
+        started, before = time.perf_counter(), self.held().now
         layout = parameters(self.spec, self.placement, self.plan.goal.dtype, self.kind)
-        loading = Loading(self.spec, layout, self.device, self._processor)
-        yield from loading
-        self.measured = Measured(
-            weights=sum(parameter.nbytes for parameter in layout),
-            resident=_resident() - before,
-            load_seconds=time.perf_counter() - started,
+        mine = self.placement
+        loading = Loading(
+            self.spec, layout, self.device, self._processor, mine.streamed, mine.layers.start
         )
+        yield from loading
+        seconds, resident = time.perf_counter() - started, self.held().now - before
         self._transport = self._connect()
         self._decoder = Decoder(
             self.spec,
@@ -69,9 +71,17 @@ class Rank:
             loading.vectors.get("rope_factors"),
             self.device,
         )
+        give_back()
+        self.measured = Measured(loading.nbytes, resident, seconds, self.held())
+
+    def held(self) -> Held:
+        """What this rank holds now, and held at most."""
+        return self._meter.read()
 
     def run(self, step: Step) -> tuple[RowResult, ...] | None:
         """One step; results on the last stage's leader, `None` on every other rank."""
+        if self.kind == "cpu" and sum(len(row.tokens) for row in step.rows) >= UNPACK_FROM_TOKENS:
+            give_back()  # else holes between blocks add up from chunk to chunk
         batch = make_batch(step, self.plan.page_size, *self._tables)
         transport, decoder = self._transport, self._decoder
         if transport.incoming is None:
@@ -125,7 +135,7 @@ class Rank:
             )
         embed = linears.get("embed")
         head = linears.get("head", embed if self.spec.traits.tied_head else None)
-        return Weights(attention, feed_forward, embed, vectors.get("norm"), head)
+        return Weights(attention, feed_forward, embed, vectors.get("norm"), head, loading.stream)
 
 
 def results_of(step: Step, logits: Tensor | None) -> tuple[RowResult, ...]:
@@ -162,7 +172,3 @@ def _result(row: Row, logits: Tensor | None) -> RowResult:
             logprob = logprob_of(last, token, row.sampling.logprobs)
     raw = last.cpu().numpy().astype("<f4").tobytes() if row.logits else None
     return RowResult(row.request, token, logprob, scores, raw)
-
-
-def _resident() -> int:
-    return int(psutil.Process().memory_info().rss)

@@ -48,7 +48,7 @@ def _shared(load: Load, memory: memoryview) -> Transport:
     arena = cut_arena(load.spec, plan)
     hidden = load.spec.dimensions.hidden
     index = _index(plan, load.rank)
-    crowded = len(plan.placements) > usable_cores()
+    crowded = len(plan.placements) * plan.replicas > usable_cores()
     spins = 1 if crowded else SPINS
     widths = [p.vocab.size for p in plan.stage(mine.stage)]
     group: Group = Solo()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -42,12 +43,22 @@ class FakeCrew:
     gate: threading.Event = field(default_factory=threading.Event)
     measured: dict[int, Measured] = field(default_factory=lambda: {0: Measured(1, 2, 3.0)})
     steps: list[Step] = field(default_factory=list)
+    most_under_way: int = 0
     began: threading.Event = field(default_factory=threading.Event)
     closed: int = 0
     at_close: Callable[[], None] = lambda: None
+    _sent: deque[Step] = field(default_factory=deque)
     _stored: dict[tuple[int, int], int] = field(default_factory=dict)
     _failure: WorkerError | None = None
     _notify: Callable[[], None] = lambda: None
+
+    def send(self, step: Step) -> None:
+        self._sent.append(step)
+        self.most_under_way = max(self.most_under_way, len(self._sent))
+
+    def receive(self) -> tuple[RowResult, ...]:
+        """The oldest step, which runs now: whatever was sent after it came too early to help it."""
+        return self.run(self._sent.popleft())
 
     def run(self, step: Step) -> tuple[RowResult, ...]:
         self.began.set()

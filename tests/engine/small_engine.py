@@ -18,7 +18,6 @@ from local_tp.core import (
     Plan,
     Sampling,
     Span,
-    TextSpec,
     TokenLogprob,
     Traits,
 )
@@ -28,6 +27,8 @@ from local_tp.engine.request import Request
 from local_tp.engine.template import ChatTemplate
 from local_tp.engine.textstream import TextStream
 from local_tp.engine.tokenizer import Tokenizer
+from local_tp.errors import LocalTpError
+from local_tp.text import TextSpec
 
 BYTES = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))
 END = len(BYTES)  # the one token that ends a turn
@@ -72,15 +73,27 @@ def prompts(count: int, lengths: Sequence[int] = (5, 1, 17, 9, 30, 2, 12, 8)) ->
 
 @contextmanager
 def running(
-    crew: FakeCrew, *, pages: int = 128, streams: int = 8, chunk: int = 8, held: bool = False
+    *crews: FakeCrew,
+    pages: int = 128,
+    streams: int = 8,
+    chunk: int = 8,
+    stages: int = 1,
+    held: bool = False,
+    told: Callable[[LocalTpError], None] = lambda error: None,
 ) -> Iterator[Engine]:
-    """An engine over `crew`, closed at the end; `held` leaves the crew's gate shut."""
+    """An engine over `crews`, closed at the end; `held` leaves the crews' gates shut.
+
+    `told` hears of failures.
+    """
     whole = Span(0, 1)
-    place = Placement(0, "cpu", 0, whole, whole, whole, whole, Span(0, VOCAB))
+    places = [
+        Placement(stage, "cpu", stage, whole, whole, whole, whole, Span(0, VOCAB))
+        for stage in range(stages)
+    ]
     plan = Plan(
         model="tiny",
         goal=Goal(streams=streams, chunk=chunk),
-        placements=(place,),
+        placements=tuple(places),
         transport="none",
         context=CONTEXT,
         page_size=PAGE_SIZE,
@@ -88,13 +101,19 @@ def running(
     )
     spec = ModelSpec("tiny", "", "llama", Dimensions(1, 1, 1, 1, 1, 1, VOCAB, 64), Traits(), {})
     if not held:
-        crew.gate.set()
-    engine = Engine("tiny", spec, plan, TOKENIZER, ChatTemplate("{{ messages }}"), lambda: crew)
+        open_gates(crews)
+    template = ChatTemplate("{{ messages }}")
+    engine = Engine("tiny", spec, plan, TOKENIZER, template, lambda: crews, told)
     try:
         yield engine
     finally:
-        crew.gate.set()
+        open_gates(crews)
         engine.close()
+
+
+def open_gates(crews: Sequence[FakeCrew]) -> None:
+    for crew in crews:
+        crew.gate.set()
 
 
 def end_of(generation: Generation, within: float = 5.0) -> Completion:

@@ -282,7 +282,7 @@ def test_closing_ends_everybody_as_cancelled_and_is_idempotent() -> None:
         for thread in closing:
             thread.start()
         limit = time.monotonic() + 5
-        while engine._inbox.qsize() < 3 and time.monotonic() < limit:
+        while engine._replicas[0]._inbox.qsize() < 3 and time.monotonic() < limit:
             time.sleep(0.001)
         asked.append(engine.submit([3], Sampling(), max_tokens=50))  # behind the wish to close
         crew.gate.set()

@@ -29,6 +29,13 @@ def until_refused(engine: Engine) -> LocalTpError:
     raise AssertionError("it goes on taking requests")
 
 
+def until_closed(crew: FakeCrew) -> None:
+    limit = time.monotonic() + SECOND
+    while not crew.closed and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert crew.closed, "its memory is not free"
+
+
 def test_a_crew_that_dies_ends_every_request() -> None:
     crew = FakeCrew(dies_at=6)
     texts = prompts(6)
@@ -70,17 +77,14 @@ def test_a_crew_that_dies_while_idle_shows_at_once() -> None:
         health = engine.health()
         assert (health.ok, health.state) == (False, "failed")
         assert isinstance(until_refused(engine), WorkerDied)
-        assert crew.closed
+        until_closed(crew)
 
 
 def test_a_crew_that_died_before_it_was_watched_is_noticed() -> None:
     crew = FakeCrew()
     crew.die()
     with running(crew) as engine:
-        limit = time.monotonic() + SECOND
-        while not crew.closed and time.monotonic() < limit:
-            time.sleep(0.01)
-        assert crew.closed, "its memory is not free"
+        until_closed(crew)
         with pytest.raises(WorkerDied):
             engine.submit([1], Sampling())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from fake_crew import PAGE_SIZE, FakeCrew
@@ -18,7 +19,9 @@ from local_tp.engine.scheduler import DECODE_ROWS, Scheduler
 class Bench:
     """A scheduler, its crew, and what the engine does between the two."""
 
-    def __init__(self, pages: int, streams: int, chunk: int) -> None:
+    def __init__(self, pages: int, streams: int, chunk: int, depth: int = 1) -> None:
+        self.depth = depth  # steps under way at most
+        self.under_way: deque[Step] = deque()
         self.pool = PagePool(pages, PAGE_SIZE)
         self.scheduler = Scheduler(self.pool, streams, chunk)
         self.crew = FakeCrew()
@@ -33,11 +36,16 @@ class Bench:
 
     def step(self) -> Step | None:
         ran = {one.id for one in self.scheduler.running}
-        step = self.scheduler.next()
+        while len(self.under_way) < self.depth:
+            step = self.scheduler.next(idle=not self.under_way)
+            if step is None:
+                break
+            self.under_way.append(step)
         self.preempted += sorted(ran & {one.id for one in self.scheduler.waiting})
         self.pool.check()
-        if step is None:
+        if not self.under_way:
             return None
+        step = self.under_way.popleft()
         for row, result in zip(step.rows, self.crew.run(step), strict=True):
             ended = self.requests[row.request].take(row, result)
             if ended is not None:
@@ -72,13 +80,15 @@ def is_prefill(step: Step, chunks: dict[int, int]) -> bool:
     spare=st.integers(0, 20),
     streams=st.integers(1, 8),
     chunk=st.integers(1, 9),
+    depth=st.integers(1, 4),
 )
-@example(sizes=[(1, 9), (1, 9), (1, 9), (24, 20)], spare=0, streams=8, chunk=1)
+@example(sizes=[(1, 9), (1, 9), (1, 9), (24, 20)], spare=0, streams=8, chunk=1, depth=1)
+@example(sizes=[(1, 9), (1, 9), (1, 9), (24, 20)], spare=0, streams=8, chunk=1, depth=3)
 def test_any_company_gets_the_text_it_would_have_alone(
-    sizes: Sequence[tuple[int, int]], spare: int, streams: int, chunk: int
+    sizes: Sequence[tuple[int, int]], spare: int, streams: int, chunk: int, depth: int
 ) -> None:
     enough = max(-(-(prompt + tokens) // PAGE_SIZE) for prompt, tokens in sizes)
-    bench = Bench(enough + spare, streams, chunk)
+    bench = Bench(enough + spare, streams, chunk, depth)
     texts = prompts(len(sizes), [prompt for prompt, _ in sizes])
     sampling = Sampling(repetition_penalty=1.1)  # the crew then compares history and pages
     made = [
@@ -110,6 +120,45 @@ def test_a_step_is_one_chunk_of_one_prompt_or_a_token_each_of_all_that_decode() 
         [(2, 0, 4)],
         [(0, 12, 1), (1, 4, 1)],
     ]
+
+
+def test_chunks_follow_one_another_and_who_writes_waits_for_its_token() -> None:
+    """What is sent while other steps are under way depends on none of their tokens."""
+    bench = Bench(pages=64, streams=3, chunk=4, depth=3)
+    texts = prompts(3, (10, 3, 6))
+    bench.add(*(request(i, text, max_tokens=4) for i, text in enumerate(texts)))
+    seen = []
+    while bench.requests:
+        done = bench.step()
+        assert done is not None
+        steps = [done, *bench.under_way]
+        seen.append(["".join(f"{row.request}@{row.position} " for row in s.rows) for s in steps])
+    assert seen == [
+        ["0@0 ", "0@4 ", "0@8 "],
+        ["0@4 ", "0@8 ", "1@0 "],
+        ["0@8 ", "1@0 ", "2@0 "],
+        ["1@0 ", "2@0 ", "0@10 "],
+        ["2@0 ", "0@10 ", "2@4 "],
+        ["0@10 ", "2@4 "],
+        ["2@4 ", "0@11 1@3 "],
+        ["0@11 1@3 "],
+        ["0@12 1@4 2@6 "],
+        ["1@5 2@7 "],
+        ["2@8 "],
+    ]
+
+
+def test_nobody_loses_pages_while_steps_are_under_way() -> None:
+    bench = Bench(pages=6, streams=4, chunk=4, depth=2)
+    texts = prompts(3, (8, 8, 4))
+    bench.add(*(request(i, text, max_tokens=12, scored=0) for i, text in enumerate(texts)))
+    lost = 0
+    while bench.requests:
+        before, busy = len(bench.preempted), bool(bench.under_way)
+        bench.step()
+        lost += len(bench.preempted) - before
+        assert not (busy and len(bench.preempted) > before)
+    assert lost >= 2
 
 
 def test_prompts_of_one_token_leave_every_other_step_to_the_others() -> None:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from local_tp.core import TextSpec
 from local_tp.engine.textstream import TextStream
 from local_tp.engine.tokenizer import Tokenizer
 from local_tp.errors import InputError
+from local_tp.text import TextSpec
 
 ALPHABET = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))
 BYTE_MERGES = ("a b", "ab c", "Ġ a", "ð Ł", "ðŁ ĺ", "ä ½", "Ì ģ", "o p", "s t", "st op")

@@ -17,9 +17,9 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from local_tp.checkpoint.read import read
-from local_tp.core import TextSpec
 from local_tp.engine.tokenizer import Tokenizer
 from local_tp.errors import CheckpointError, InputError
+from local_tp.text import TextSpec
 
 WORDS = [
     "Hello, world! It's what they'll say: DON'T, we've, I'M.",
@@ -216,7 +216,7 @@ def test_a_token_named_as_a_stop_is_control_whatever_its_type() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (byte_level("kimi-k2"), r"'kimi-k2'.*default, .*llama-bpe.*smollm"),
+        (byte_level("kimi-k9"), r"'kimi-k9'.*default, .*llama-bpe.*smollm"),
         (byte_level("gpt-2", merges=("a nothing",)), "merges .* damaged"),
         (byte_level("gpt-2", merges=("ab",)), "merges .* damaged"),
         (byte_level("gpt-2", token_types=(1,)), "1 token types"),

@@ -18,6 +18,7 @@ from local_tp.load import loader
 from local_tp.load.loader import Loading, Progress
 from local_tp.model.linear import Dense, Int4, Int8, Linear
 from local_tp.model.processor import Processor, learn_processor
+from local_tp.model.streaming import ALIGNMENT
 from local_tp.plan.layout import parameters
 from local_tp.plan.planner import place
 
@@ -143,6 +144,54 @@ def test_as_held_every_rank_holds_its_part_within_its_forms_rounding(
         for name, vector in loading.vectors.items():
             assert vector.dtype == torch.float32
             assert np.array_equal(vector.numpy(), known[name])
+
+
+@pytest.mark.parametrize("stored", ["F16", "Q4_1", "Q8_0", "mixed", "folder F32", "folder BF16"])
+@pytest.mark.parametrize(("split", "ranks"), [("single", 1), ("tensor", 2), ("hybrid", 3)])
+def test_eight_bits_are_made_from_whatever_is_stored(
+    models: Callable[[str], Model], processor: Processor, stored: str, split: Split, ranks: int
+) -> None:
+    """Within half a step of each row's scale and that scale's 16 bits; plain where it cannot be."""
+    spec, values = models(stored)
+    forms: set[type[Linear]] = set()
+    for p in ranks_of(spec, split, ranks):
+        loading = load(spec, p, "int8", processor)
+        known = expected(values, p, head_dim(stored))
+        for name, linear in loading.linears.items():
+            columns = known[name].shape[1]
+            assert isinstance(linear, Dense if columns % 16 else Int8), (name, columns)
+            forms.add(type(linear))
+            largest = np.abs(known[name]).max(1, keepdims=True)
+            off = np.abs(numbers(linear) - known[name])
+            assert (off <= largest * (0.51 / 127 + 2**-8)).all(), (p.rank, name)
+    assert Int8 in forms
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32", "int8"])
+@pytest.mark.parametrize(("split", "ranks"), [("single", 1), ("layer", 2), ("tensor", 2)])
+def test_streamed_layers_hold_the_same_numbers(
+    models: Callable[[str], Model], processor: Processor, dtype: Dtype, split: Split, ranks: int
+) -> None:
+    """Each layer after its copy has arrived, in every step; what is not streamed stays."""
+    spec, _ = models("mixed")
+    for p in ranks_of(spec, split, ranks):
+        known = {name: numbers(m) for name, m in load(spec, p, dtype, processor).linears.items()}
+        layout = parameters(spec, p, dtype, "cpu")
+        loading = Loading(spec, layout, CPU, processor, p.layers, p.layers.start)
+        for _ in loading:
+            pass
+        assert loading.linears.keys() == known.keys()
+        for _ in range(2):
+            for at in range(p.layers.size):
+                loading.stream.wait(at)
+                mine = f"layers.{p.layers.start + at}."
+                for name, linear in loading.linears.items():
+                    if name.startswith(mine) or "." not in name:
+                        assert np.array_equal(numbers(linear), known[name]), (p.rank, name)
+                loading.stream.release(at)
+        whole = sum(parameter.nbytes for parameter in layout)
+        aligned = whole + 2 * 8 * ALIGNMENT  # at most, of two layers with up to eight tensors each
+        assert loading.nbytes < (whole if p.layers.size > 2 else aligned)
 
 
 def test_each_form_is_met(models: Callable[[str], Model], processor: Processor) -> None:

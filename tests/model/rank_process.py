@@ -33,7 +33,7 @@ SECONDS = 60.0
 
 
 class Received(TypedDict):
-    """What one rank has after every exchange; the `torch_` half came over gloo."""
+    """What one rank has after every exchange; `torch_` and `staged_` came over gloo."""
 
     sums: list[Tensor]
     turns: Tensor
@@ -42,6 +42,9 @@ class Received(TypedDict):
     torch_sums: list[Tensor]
     torch_gathered: list[Tensor | None]
     torch_passed: list[Tensor]
+    staged_sums: list[Tensor]
+    staged_gathered: list[Tensor | None]
+    staged_passed: list[Tensor]
 
 
 def part(rank: int, *shape: int) -> Tensor:
@@ -133,6 +136,9 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     everybody = distributed.new_group(list(range(ranks)))
     torch_group = TorchGroup(everybody, rank, widths, staged=False)
     torch_link = TorchLink(everybody, 0, HIDDEN, torch.device("cpu"), staged=False)
+    # A crew of cards and processor ranks: those with a card go through the host's memory.
+    staged_group = TorchGroup(everybody, rank, widths, staged=rank % 2 == 0)
+    staged_link = TorchLink(everybody, 0, HIDDEN, torch.device("cpu"), staged=rank % 2 == 0)
     received: Received = {
         "sums": _summed(shared, rank),
         "turns": _turns(shared, rank),
@@ -141,6 +147,9 @@ def main(rank: int, ranks: int, folder: Path) -> None:
         "torch_sums": _summed(torch_group, rank),
         "torch_gathered": _gathered(torch_group, rank, ranks),
         "torch_passed": _passed(torch_link, rank),
+        "staged_sums": _summed(staged_group, rank),
+        "staged_gathered": _gathered(staged_group, rank, ranks),
+        "staged_passed": _passed(staged_link, rank),
     }
     torch.save(received, folder / f"{rank}.pt")
     distributed.destroy_process_group()

@@ -36,3 +36,14 @@ def test_a_gloo_link_passes_what_was_sent(received: list[Received]) -> None:
     for receiver in received[1:]:
         for rows, found in zip(LINK_ROWS, receiver["torch_passed"], strict=True):
             assert torch.equal(found, part(9, rows, HIDDEN))
+
+
+def test_ranks_that_go_through_the_host_meet_those_that_need_not(received: list[Received]) -> None:
+    for rank in received:
+        assert all(map(torch.equal, rank["staged_sums"], rank["torch_sums"]))
+        assert all(map(torch.equal, rank["staged_passed"], rank["torch_passed"]))
+    pairs = zip(received[0]["staged_gathered"], received[0]["torch_gathered"], strict=True)
+    for staged, direct in pairs:
+        assert staged is not None
+        assert direct is not None
+        assert torch.equal(staged, direct)

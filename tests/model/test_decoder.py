@@ -16,7 +16,7 @@ def head(form: str) -> tuple[Int8 | Dense, Tensor]:
     if form == "int8":
         held: Int8 | Dense = Int8(500, 64, Processor(None, torch.float32))
     else:
-        held = Dense(500, 64, getattr(torch, form), torch.device("cpu"))
+        held = Dense(500, 64, getattr(torch, form))
     held.fill(0, 0, weight.view(torch.uint8), "F32")
     return held, held.rows(torch.arange(500))
 

@@ -13,8 +13,16 @@ import torch
 from stored_matrices import stored_as, stored_matrix
 from torch import Tensor
 
-from local_tp.checkpoint.formats import FORMATS, HELD
-from local_tp.model.linear import UNPACK_FROM_TOKENS, Dense, Int4, Int8, Linear, make_linear
+from local_tp.checkpoint.formats import HELD, READABLE
+from local_tp.model.linear import (
+    ON_CPU,
+    UNPACK_FROM_TOKENS,
+    Dense,
+    Int4,
+    Int8,
+    Linear,
+    make_linear,
+)
 from local_tp.model.processor import Processor
 from local_tp.plan.layout import INT8_COLUMNS
 
@@ -24,7 +32,7 @@ TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2, "int8": 1.5e-2,
 
 
 def filled(held: str, name: str, processor: Processor, rows: int, columns: int) -> Linear:
-    linear = make_linear(held, rows, columns, CPU, processor)
+    linear = make_linear(held, rows, columns, processor, ON_CPU)
     linear.fill(0, 0, stored_matrix(name, rows, columns)[0], name)
     return linear
 
@@ -39,7 +47,7 @@ def error(found: Tensor, reference: Tensor) -> float:
 
 
 FORMS = [
-    *(("float32", name) for name in sorted(FORMATS)),
+    *(("float32", name) for name in sorted(READABLE)),
     ("float16", "F16"),
     ("bfloat16", "BF16"),
     ("bfloat16", "Q4_1"),
@@ -93,14 +101,27 @@ def test_the_unpacked_matrix_is_the_stored_one(processor: Processor) -> None:
     linear = filled("int4", "Q4_1", replace(processor, product=torch.float32), 192, 128)
     assert isinstance(linear, Int4)
     known = stored_matrix("Q4_1", 192, 128)[1]
-    assert error(linear.transposed().T, known) < 2**-7
+    assert error(linear.transposed(0, 192).T, known) < 2**-7
+    assert error(linear.transposed(64, 128).T, known[64:128]) < 2**-7
+
+
+@pytest.mark.parametrize(("held", "name"), [("int4", "Q4_1"), ("int8", "Q8_0")])
+@pytest.mark.parametrize("rows", [128, 192, 320])
+def test_unpacking_in_blocks_is_unpacking_at_once(
+    held: str, name: str, rows: int, processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linear = filled(held, name, replace(processor, product=torch.float32), rows, 128)
+    x = inputs(UNPACK_FROM_TOKENS, 128)
+    whole = linear(x)
+    monkeypatch.setattr("local_tp.model.linear.UNPACK_ELEMENTS", 128 * 128)
+    assert error(linear(x), whole) < 1e-6
 
 
 @pytest.mark.parametrize(("held", "name"), FORMS)
 def test_filling_in_blocks_is_filling_at_once(held: str, name: str, processor: Processor) -> None:
     rows, columns = 256, 96
     stored, _ = stored_matrix(name, rows, columns)
-    whole, parts = (make_linear(held, rows, columns, CPU, processor) for _ in range(2))
+    whole, parts = (make_linear(held, rows, columns, processor, ON_CPU) for _ in range(2))
     whole.fill(0, 0, stored, name)
     for at, stop in ((128, 192), (0, 128), (192, 256)):
         parts.fill(at, 0, stored[at:stop], name)
@@ -126,7 +147,7 @@ def test_a_matrix_may_begin_within_the_stored_row(
     held: str, name: str, column: int, columns: int, tokens: int, processor: Processor
 ) -> None:
     stored, known = stored_matrix(name, 64, 192)
-    linear = make_linear(held, 64, columns, CPU, processor)
+    linear = make_linear(held, 64, columns, processor, ON_CPU)
     linear.fill(0, column, stored, name)
     x = inputs(tokens, columns)
     assert error(linear(x), x @ known[:, column : column + columns].T) < TOLERANCE[held]
@@ -153,7 +174,7 @@ def test_rows_are_the_rows(held: str, name: str, processor: Processor) -> None:
 def test_rows_of_zeros_give_zeros(held: str, name: str, tokens: int, processor: Processor) -> None:
     values = stored_matrix("F32", 64, 64)[1].numpy().copy()
     values[[0, 17, 63]] = 0
-    linear = make_linear(held, 64, 64, CPU, processor)
+    linear = make_linear(held, 64, 64, processor, ON_CPU)
     linear.fill(0, 0, stored_as(name, values)[0], name)
     found = linear(inputs(tokens, 64))
     assert torch.isfinite(found).all()
@@ -167,7 +188,7 @@ def test_rows_of_very_different_size_keep_their_own_scale(processor: Processor) 
         * (10.0 ** torch.arange(-4, 4, 0.125)).numpy()[:, None]
     )
     stored, known = stored_as("Q8_0", values.astype("float32"))
-    linear = make_linear("int8", 64, 64, CPU, processor)
+    linear = make_linear("int8", 64, 64, processor, ON_CPU)
     linear.fill(0, 0, stored, "Q8_0")
     found = linear.rows(torch.arange(64))
     assert float(((found - known).abs().amax(1) / known.abs().amax(1)).max()) < 1e-2
@@ -175,7 +196,7 @@ def test_rows_of_very_different_size_keep_their_own_scale(processor: Processor) 
 
 @pytest.mark.parametrize("held", sorted(HELD))
 def test_a_form_takes_the_bytes_that_the_planner_counted(held: str, processor: Processor) -> None:
-    linear = make_linear(held, 128, 192, CPU, processor)
+    linear = make_linear(held, 128, 192, processor, ON_CPU)
     if isinstance(linear, Dense):
         tensors = [linear.weight]
     elif isinstance(linear, Int8):
@@ -191,7 +212,7 @@ def test_eight_bits_work_at_every_width_that_the_layout_allows(
     columns: int, processor: Processor
 ) -> None:
     stored, known = stored_matrix("Q8_0", 5, 96)
-    linear = make_linear("int8", 5, columns, CPU, processor)
+    linear = make_linear("int8", 5, columns, processor, ON_CPU)
     linear.fill(0, 0, stored, "Q8_0")
     x = inputs(3, columns)
     assert error(linear(x), x @ known[:, :columns].T) < TOLERANCE["int8"]

@@ -42,8 +42,10 @@ ROW = Row(3, (7, 8), 0, (1, 0), Sampling(seed=1, logit_bias=((2, -1.5),)), targe
 MESSAGES: list[wire.Command | wire.Answer] = [
     wire.Load(SPEC, PLAN, 0, (Device("cpu", "cpu", "CPU", 2, 1),), 2, None, "/tmp/m", 1.5),
     wire.Run(Step(1, (ROW, ROW))),
+    wire.Measure(),
     wire.Stop(),
     wire.Loaded(10, 20),
+    wire.Taken(wire.Held(1, 2, 3, 4, 5, 6, 7)),
     wire.Ready(wire.Measured(1, 2, 3.5)),
     wire.Done(1, (RowResult(3, 9, TokenLogprob(9, -0.5, ((9, -0.5),)), (), b"\0\n\xff"),)),
     wire.Fault("bad", "Traceback …\n  two lines"),

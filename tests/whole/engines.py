@@ -14,7 +14,8 @@ from local_tp.engine.template import ChatTemplate
 from local_tp.engine.tokenizer import Tokenizer
 from local_tp.hardware.devices import resolve_devices
 from local_tp.hardware.probe import probe
-from local_tp.plan.planner import make_plan
+from local_tp.hardware.rates import load_rates
+from local_tp.plan.planner import Knowledge, make_plan
 from local_tp.runtime.crew import ProcessCrew, start_crew
 
 
@@ -37,10 +38,10 @@ def running(
 
 def planned(checkpoint: Checkpoint, ranks: int, goal: Goal) -> tuple[Plan, tuple]:
     devices = resolve_devices(["cpu"] * ranks, probe())
-    return make_plan(checkpoint.spec, devices, goal), devices
+    return make_plan(checkpoint.spec, devices, goal, Knowledge(load_rates())), devices
 
 
-def engine_over(checkpoint: Checkpoint, plan: Plan, crew: ProcessCrew) -> Engine:
+def engine_over(checkpoint: Checkpoint, plan: Plan, *crews: ProcessCrew) -> Engine:
     tokenizer = Tokenizer.from_spec(checkpoint.text)
     template = ChatTemplate(checkpoint.text.chat_template, tokenizer.bos_text, tokenizer.eos_text)
-    return Engine("model", checkpoint.spec, plan, tokenizer, template, lambda: crew)
+    return Engine("model", checkpoint.spec, plan, tokenizer, template, lambda: crews)

@@ -49,6 +49,19 @@ def test_a_killed_worker_ends_requests_within_a_second(starter: Path) -> None:
         wait_until_gone(pids, 2.0)
 
 
+def test_a_worker_killed_while_chunks_are_under_way_ends_their_reader(starter: Path) -> None:
+    goal = Goal(split="layer", context=1024, streams=2, chunk=32)
+    with running(starter, 2, goal) as (engine, crew):
+        scored = engine.submit(list(range(1000, 1900)), Sampling(), max_tokens=4, score_prompt=0)
+        while not scored.prompt_scores:
+            time.sleep(0.01)
+        os.kill(crew.health()[0].pid, signal.SIGKILL)
+        with pytest.raises(WorkerDied, match=r"worker 0 on cpu died \(signal 9\)"):
+            scored.result()
+        assert len(scored.prompt_scores) < 899
+        assert engine.health().state == "failed"
+
+
 def test_an_idle_worker_that_dies_shows_in_health(starter: Path) -> None:
     with running(starter, 2, GOAL) as (engine, crew):
         os.kill(crew.health()[0].pid, signal.SIGKILL)

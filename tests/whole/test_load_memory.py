@@ -115,7 +115,7 @@ def test_peak_is_the_shard_and_64_mib(big_model: Path, split: str, ranks: int) -
             check=True,
         )
         found = json.loads(done.stdout)
-        assert found["held"] == placement.weights
+        assert found["held"] == placement.memory.weights
         assert found["read"][0] == found["read"][1] > 0
         assert found["added"] <= found["held"] + 64 * MIB
         assert found["added"] >= found["held"] * 0.98, "the shard itself must be in memory"

@@ -99,9 +99,18 @@ def test_gloo_gives_the_same_tokens(starter: Path, references: list[Reference]) 
             assert list(generation.result().tokens) == reference.tokens
 
 
-@pytest.mark.parametrize("dtype", ["auto", "float32"])
-def test_eight_at_once_get_the_text_they_would_have_had_alone(starter: Path, dtype: str) -> None:
-    goal = Goal(split="tensor", dtype=dtype, context=512, streams=8)
+@pytest.mark.parametrize(
+    ("split", "dtype", "chunk"),
+    [
+        ("tensor", "auto", 512),
+        ("tensor", "float32", 512),
+        ("layer", "auto", 16),  # chunks and tokens of several are under way at once
+    ],
+)
+def test_eight_at_once_get_the_text_they_would_have_had_alone(
+    starter: Path, split: Split, dtype: str, chunk: int
+) -> None:
+    goal = Goal(split=split, dtype=dtype, context=512, streams=8, chunk=chunk)
     with running(starter, 2, goal) as (engine, _):
         prompts = [
             engine.chat_prompt([{"role": "user", "content": text}])
