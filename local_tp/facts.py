@@ -71,6 +71,7 @@ class CardFacts:
     pcie_card: PcieReading | None = None  # what the card could do in the best slot
     pcie_slot: PcieReading | None = None  # what the slot or bridge above can do
     replays: int | None = None  # PCIe replay counter
+    link_errors: int | None = None  # corrected PCIe errors that were seen; 1: at least one
     power_draw: float | None = None
     power_limit: float | None = None
     power_default: float | None = None
@@ -85,12 +86,14 @@ class CardFacts:
     utilization: int | None = None  # percent, when read
     ecc: bool | None = None
     ecc_uncorrected: int | None = None
+    remap_pending: bool | None = None  # memory rows that are only replaced after a reset
     mig: bool | None = None
     slice_of: str | None = None  # bus id of the card that a MIG slice is a part of
     profile: str | None = None  # the slice's size in the driver's words, such as 1g.10gb
     compute_mode: str | None = None
     persistence: bool | None = None  # the driver stays loaded while nobody uses the card
     driver_model: DriverModel | None = None
+    driver_in_use: str | None = None  # the kernel driver that holds it: nvidia, vfio-pci, …
     performance_state: str | None = None
     nvlinks: tuple[NvLink, ...] = ()
     numa: int | None = None

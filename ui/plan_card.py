@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from local_tp.core import Placement, Plan, Span
+from local_tp.plan.explain import every_placement
+from local_tp.plan.memory import memory_terms
+from local_tp.prediction import Alternative
 from local_tp.runtime.crew import WorkerHealth
 from local_tp.runtime.wire import Measured
 
@@ -24,7 +27,7 @@ BOUNDS = {
     "operation launches": "many small operations",
     "exchange between ranks": "exchange between workers",
 }
-PARTS = ("weights", "kv", "workspace")
+APART = 2  # the last of `memory_terms` lie elsewhere or are part of another
 # Above this many ranks their details start folded, so that all of them fit on a screen.
 UNFOLDED = 3
 
@@ -34,13 +37,22 @@ def plan_card(
     measured: Mapping[int, Measured],
     workers: Sequence[WorkerHealth],
 ) -> str:
-    """The whole card. `measured` goes by rank and may be empty; so may `workers`."""
+    """The whole card. `measured` goes by worker, counted through all replicas, and may be empty;
+    so may `workers`."""
     by_rank = {worker.rank: worker for worker in workers}
     largest = max(_total(placement) for placement in plan.placements)
     ranks = "".join(
-        _rank(plan, p, measured.get(p.rank), by_rank.get(p.rank), largest) for p in plan.placements
+        _rank(plan, number, placement, measured.get(number), by_rank.get(number), largest)
+        for number, placement in enumerate(every_placement(plan))
     )
-    return f'<div class="tp-plan">{_summary(plan)}{_legend()}{ranks}{_notes(plan)}</div>'
+    lists = (
+        ("Why this plan", plan.notes),
+        ("Other plans", tuple(map(_alternative, plan.alternatives))),
+        ("What would change this", plan.changes),
+        ("Not certain", plan.doubts),
+    )
+    said = "".join(_list(title, lines) for title, lines in lists)
+    return f'<div class="tp-plan">{_summary(plan)}{_legend()}{ranks}{said}</div>'
 
 
 def size(count: int) -> str:
@@ -71,7 +83,7 @@ def span(held: Span, whole: int) -> str:
 
 
 def _summary(plan: Plan) -> str:
-    count = len(plan.placements)
+    count = len(plan.placements) * plan.replicas
     facts = [
         ("Split", f"{SPLITS[plan.split]}, {count} {'worker' if count == 1 else 'workers'}"),
         ("Transport", plan.transport.replace("-", " ")),
@@ -80,13 +92,23 @@ def _summary(plan: Plan) -> str:
     ]
     if plan.replicas > 1:
         facts.append(("Replicas", str(plan.replicas)))
-    if plan.decode is not None:
-        facts.append(("Predicted", f"{plan.decode:,.1f} tokens/s writing"))
-    if plan.prefill is not None:
-        facts.append(("", f"{plan.prefill:,.0f} tokens/s reading"))
-    if plan.bound:
-        facts.append(("Limited by", BOUNDS.get(plan.bound, plan.bound)))
+    if (prediction := plan.prediction) is not None:
+        facts.append(("Predicted", f"{prediction.decode:,.1f} tokens/s writing"))
+        facts.append(("", f"{prediction.prefill:,.0f} tokens/s reading"))
+        facts.append(("", f"{prediction.first_token:,.2f} s to the first token"))
+        if plan.goal.streams > 1:
+            together = f"{prediction.aggregate:,.1f} tokens/s of {plan.goal.streams} at once"
+            facts.append(("", together))
+        facts.append(("Limited by", _bound(prediction.bound)))
     return f'<dl class="tp-facts">{_facts(facts)}</dl>'
+
+
+def _bound(bound: str) -> str:
+    """The limit in a stranger's words, and the device if it names one."""
+    for term, words in BOUNDS.items():
+        if bound.startswith(term):
+            return words + bound.removeprefix(term)
+    return bound
 
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:
@@ -103,16 +125,17 @@ def _legend() -> str:
 
 def _rank(
     plan: Plan,
+    number: int,
     placement: Placement,
     measured: Measured | None,
     worker: WorkerHealth | None,
     largest: int,
 ) -> str:
-    opened = " open" if len(plan.placements) <= UNFOLDED else ""
+    opened = " open" if len(plan.placements) * plan.replicas <= UNFOLDED else ""
     stage = f" · stage {placement.stage}" if plan.stages > 1 else ""
     return (
         f'<details class="tp-rank"{opened}><summary>'
-        f'<span class="tp-rank-name">{_dot(worker)}<b>Worker {placement.rank}</b>'
+        f'<span class="tp-rank-name">{_dot(worker)}<b>Worker {number}</b>'
         f'<span class="tp-device">{escape(placement.device)}{stage}</span>'
         f'<span class="tp-total">{size(_total(placement))}</span></span>'
         f"{_bar(placement, largest)}</summary>"
@@ -132,9 +155,15 @@ def _dot(worker: WorkerHealth | None) -> str:
 
 def _bar(placement: Placement, largest: int) -> str:
     """Predicted bytes by kind; the largest rank fills the width."""
+    memory = placement.memory
+    amounts = (
+        ("weights", memory.weights),
+        ("kv", memory.kv + memory.state),
+        ("workspace", memory.workspace),
+    )
     parts = "".join(
-        f'<i class="tp-{part}" style="width:{getattr(placement, part) / max(largest, 1):.2%}"></i>'
-        for part in PARTS
+        f'<i class="tp-{part}" style="width:{amount / max(largest, 1):.2%}"></i>'
+        for part, amount in amounts
     )
     return f'<span class="tp-bar" aria-hidden="true">{parts}</span>'
 
@@ -142,13 +171,18 @@ def _bar(placement: Placement, largest: int) -> str:
 def _holds(plan: Plan, placement: Placement) -> list[tuple[str, str]]:
     """What the rank has of the model, in the model's own numbering."""
     ranks = plan.placements
-    return [
+    held = [
         ("Layers", span(placement.layers, max(p.layers.stop for p in ranks))),
         ("Query heads", span(placement.query_heads, max(p.query_heads.stop for p in ranks))),
         ("KV heads", span(placement.kv_heads, max(p.kv_heads.stop for p in ranks))),
         ("FFN columns", span(placement.ffn, max(p.ffn.stop for p in ranks))),
         ("Vocabulary", span(placement.vocab, max(p.vocab.stop for p in ranks))),
     ]
+    if experts := max(p.experts.stop for p in ranks):
+        held.append(("Experts", span(placement.experts, experts)))
+    if placement.streamed.size:
+        held.append(("Streamed layers", span(placement.streamed, placement.layers.stop)))
+    return held
 
 
 def _bytes(placement: Placement, measured: Measured | None) -> str:
@@ -156,16 +190,18 @@ def _bytes(placement: Placement, measured: Measured | None) -> str:
 
     What loading adds to a process is not its total; cache and workspace count once they are used.
     """
-    weights = size(measured.weights) if measured else "–"
-    rows = (
-        ("Weights", size(placement.weights), weights),
-        ("KV cache", size(placement.kv), "–"),
-        ("Workspace", size(placement.workspace), "–"),
+    terms = memory_terms(placement.memory)
+    held = {"weights": size(measured.weights)} if measured else {}
+    listed = [(name, nbytes) for name, nbytes in terms[:-APART] if nbytes or name == "weights"]
+    rows = [
+        *((_sentence(name), size(nbytes), held.get(name, "–")) for name, nbytes in listed),
         ("Total", size(_total(placement)), "–"),
-    )
+        *((_sentence(name), size(nbytes), "–") for name, nbytes in terms[-APART:] if nbytes),
+    ]
     body = "".join(
-        f'<tr><th scope="row">{name}</th><td>{predicted}</td><td>{held}</td></tr>'
-        for name, predicted, held in rows
+        f'<tr{_total_row(name)}><th scope="row">{escape(name)}</th><td>{predicted}</td>'
+        f"<td>{found}</td></tr>"
+        for name, predicted, found in rows
     )
     caption = (
         f"<caption>loading added {size(max(measured.resident, 0))} "
@@ -180,12 +216,26 @@ def _bytes(placement: Placement, measured: Measured | None) -> str:
     )
 
 
-def _notes(plan: Plan) -> str:
-    if not plan.notes:
+def _alternative(other: Alternative) -> str:
+    """A plan that lost, its speed, and why."""
+    speed = f" ({other.prediction.decode:,.1f} tokens/s)" if other.prediction else ""
+    return f"{other.what}{speed}: {other.reason}"
+
+
+def _list(title: str, lines: Sequence[str]) -> str:
+    if not lines:
         return ""
-    listed = "".join(f"<li>{escape(note)}</li>" for note in plan.notes)
-    return f'<div class="tp-notes"><b>Why this plan</b><ul>{listed}</ul></div>'
+    listed = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<div class="tp-notes"><b>{title}</b><ul>{listed}</ul></div>'
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _total_row(name: str) -> str:
+    return ' class="tp-sum"' if name == "Total" else ""
 
 
 def _total(placement: Placement) -> int:
-    return placement.weights + placement.kv + placement.workspace
+    return placement.memory.total

@@ -48,7 +48,8 @@ async def _submit(engine: Engine, body: ChatBody) -> list[Generation]:
     messages = [message.for_template() for message in body.messages]
     try:
         # Rendering and encoding a long conversation would hold up every other stream.
-        prompt = await run_in_threadpool(engine.chat_prompt, messages)
+        variables = body.chat_template_kwargs or {}
+        prompt = await run_in_threadpool(engine.chat_prompt, messages, **variables)
         return start(
             [
                 partial(

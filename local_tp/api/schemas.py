@@ -3,7 +3,8 @@
 Knows nothing of the engine. No parameter is dropped in silence: it is acted on, or cannot change
 an answer (who asks, billing, caching), or is refused by name unless it asks for what happens
 anyway; a key that is not listed is refused too. Beyond OpenAI: `top_k`, `min_p`,
-`repetition_penalty`, 16 stop strings, and 20 alternatives a token on both endpoints.
+`repetition_penalty`, 16 stop strings, and 20 alternatives a token on both endpoints, and
+`chat_template_kwargs` on one: what the model's template knows, such as `enable_thinking`.
 """
 
 from __future__ import annotations
@@ -46,6 +47,17 @@ def whole_characters(text: str) -> str:
             "half_character", "it holds half a surrogate pair: send whole characters"
         )
     return text
+
+
+def template_variables(values: dict[str, Any]) -> dict[str, Any]:
+    """What a chat template may be given by its own names, but for those it has from the body."""
+    taken = {"messages", "tools", "documents", "add_generation_prompt", "self"}
+    for name in values:
+        if name in taken or not name.isidentifier():
+            raise PydanticCustomError(
+                "template_variable", "it sets a name that no chat template takes: leave it out"
+            )
+    return values
 
 
 Text = Annotated[str, AfterValidator(whole_characters)]
@@ -163,6 +175,9 @@ class ChatBody(CompletionBody):
     logprobs: bool | None = None
     top_logprobs: Alternatives | None = None
 
+    chat_template_kwargs: Annotated[dict[str, Any], AfterValidator(template_variables)] | None = (
+        None
+    )
     parallel_tool_calls: bool | None = None
     tools: Annotated[Any, only([])] = None
     tool_choice: Annotated[Any, only("none", "auto")] = None

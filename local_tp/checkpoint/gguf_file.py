@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
 
 from local_tp.checkpoint.families import Family, arrange, check_dimensions, gguf_family
 from local_tp.checkpoint.fields import Fields, shown
 from local_tp.checkpoint.gguf_header import GgufHeader, read_header
-from local_tp.checkpoint.turns import stop_ids
-from local_tp.core import Dimensions, ModelSpec, RopeScaling, TensorInfo, TextSpec, Traits
+from local_tp.checkpoint.gguf_text import read_gguf_text
+from local_tp.core import Dimensions, ModelSpec, RopeScaling, TensorInfo, Traits
 from local_tp.errors import CheckpointError
+from local_tp.text import TextSpec
 
 _PART = re.compile(r"-\d{5}-of-(?P<count>\d{5})$")
 
-_CONTROL, _USER_DEFINED = 3, 4
 _MOST_PARTS = 1000
-
-# Byte-level vocabularies whose models expect a first token although their files do not say so.
-_PRE_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3", "tekken", "pixtral"})
 
 
 def read_gguf(path: Path) -> tuple[ModelSpec, TextSpec]:
@@ -31,7 +27,7 @@ def read_gguf(path: Path) -> tuple[ModelSpec, TextSpec]:
 
     Raises `CheckpointError`; `OSError` passes through.
     """
-    headers = _parts(path)
+    headers = parts(path)
     metadata = headers[0].metadata
     architecture = metadata.text("general.architecture")
     if architecture is None:
@@ -39,7 +35,7 @@ def read_gguf(path: Path) -> tuple[ModelSpec, TextSpec]:
     family = gguf_family(str(path), architecture)
     stored = _merged(headers)
     spec = _model(path, family, metadata, stored)
-    return spec, _text(metadata, spec.dimensions.vocab)
+    return spec, read_gguf_text(metadata, spec.dimensions.vocab)
 
 
 def model_name(path: Path) -> str:
@@ -50,7 +46,7 @@ def model_name(path: Path) -> str:
 # ------------------------------------------------------------------------------- the parts
 
 
-def _parts(path: Path) -> list[GgufHeader]:
+def parts(path: Path) -> list[GgufHeader]:
     """The headers of every part of a model, first part first, whichever part was given."""
     header = read_header(path)
     count = header.metadata.integer("split.count", default=1, least=0)
@@ -147,80 +143,3 @@ def _rope_scaling(family: Family, metadata: Fields) -> RopeScaling | None:
             "supported yet: choose a model with linear or llama3 scaling"
         )
     return RopeScaling("linear", factor) if kind != "none" and factor != 1.0 else None
-
-
-# -------------------------------------------------------------------------------- the text
-
-
-def _text(metadata: Fields, vocab: int) -> TextSpec:
-    kind = metadata.text("tokenizer.ggml.model")
-    if kind == "gpt2":
-        return _vocabulary(metadata, vocab, "gpt2")
-    if kind == "llama":
-        return _vocabulary(metadata, vocab, "llama")
-    raise CheckpointError(
-        f"{metadata.source} has a tokenizer of kind {shown(kind)}, which is not supported yet: "
-        "choose a model with a 'gpt2' or 'llama' tokenizer"
-    )
-
-
-def _vocabulary(metadata: Fields, vocab: int, kind: Literal["gpt2", "llama"]) -> TextSpec:
-    tokens = metadata.texts("tokenizer.ggml.tokens")
-    types = metadata.integers("tokenizer.ggml.token_type")
-    pieces = kind == "llama"
-    pre = metadata.text("tokenizer.ggml.pre") or "default"
-    bos = _token(metadata, "bos", len(tokens), default=1 if pieces else None)
-    eos = _token(metadata, "eos", len(tokens), default=2 if pieces else None)
-    ends = [_token(metadata, name, len(tokens)) for name in ("eot", "eom")]
-    template = metadata.text("tokenizer.chat_template")
-    starts = metadata.flag("tokenizer.ggml.add_bos_token", default=pieces or pre in _PRE_WITH_BOS)
-    text = TextSpec(
-        kind=kind,
-        tokens=tokens,
-        scores=metadata.reals("tokenizer.ggml.scores"),
-        token_types=types,
-        merges=metadata.texts("tokenizer.ggml.merges"),
-        pre=pre,
-        bos=bos,
-        eos=eos,
-        stop_ids=stop_ids([eos, *ends], _special(tokens, types), template),
-        unknown=_token(metadata, "unknown", len(tokens), default=0 if pieces else None),
-        add_bos=starts and bos is not None,
-        add_space_prefix=metadata.flag("tokenizer.ggml.add_space_prefix", default=pieces),
-        chat_template=template,
-    )
-    return _checked(metadata.source, text, vocab)
-
-
-def _checked(source: str, text: TextSpec, vocab: int) -> TextSpec:
-    """Refuses lists that do not belong together."""
-    count, wrong = len(text.tokens), None
-    if not 0 < count <= vocab:
-        wrong = f"{count:,} tokens for {vocab:,} rows of its embedding"
-    elif text.token_types and len(text.token_types) != count:
-        wrong = f"{len(text.token_types):,} token types for {count:,} tokens"
-    elif (text.scores or text.kind == "llama") and len(text.scores) != count:
-        wrong = f"{len(text.scores):,} token scores for {count:,} tokens"
-    elif text.kind == "gpt2" and not text.merges:
-        wrong = "no merges for its byte-pair tokens"
-    if wrong is not None:
-        raise CheckpointError(f"{source} is damaged: it has {wrong}; download it again")
-    return text
-
-
-def _token(metadata: Fields, name: str, count: int, default: int | None = None) -> int | None:
-    key = f"tokenizer.ggml.{name}_token_id"
-    token = metadata.identifier(key)
-    if token is None:
-        return default if default is not None and default < count else None
-    if token >= count:
-        raise metadata.wrong(key, f"a token below {count}")
-    return token
-
-
-def _special(tokens: tuple[str, ...], types: tuple[int, ...]) -> dict[str, int]:
-    return {
-        tokens[index]: index
-        for index, kind in enumerate(types)
-        if kind in (_CONTROL, _USER_DEFINED)
-    }

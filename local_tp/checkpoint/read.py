@@ -13,8 +13,9 @@ from pathlib import Path
 from local_tp.checkpoint.folder_text import read_folder_text
 from local_tp.checkpoint.gguf_file import read_gguf
 from local_tp.checkpoint.safetensors_folder import read_folder
-from local_tp.core import ModelSpec, TextSpec
+from local_tp.core import ModelSpec
 from local_tp.errors import CheckpointError
+from local_tp.text import TextSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""The bench command: prefill and decode of one request, through the engine that serves people."""
+"""The bench command: speed of one request through the engine, or memory with every cache full.
+
+Both stand beside what the plan said; what memory was measured is kept for the next plan.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import Any
 from local_tp import codec
 from local_tp.cli import options, session
 from local_tp.cli.facts import to_json
-from local_tp.core import Sampling
+from local_tp.core import Plan, Sampling
 from local_tp.engine.engine import Engine
+from local_tp.engine.fill import memory_table
 from local_tp.engine.generation import Timings
 from local_tp.errors import InputError
 
@@ -27,11 +31,34 @@ def add_commands(commands: Any) -> None:
     group.add_argument(
         "--runs", type=int, default=5, metavar="N", help="counted runs, after one more"
     )
+    group.add_argument(
+        "--fill",
+        action="store_true",
+        help="measure memory instead: fill the longest context of every stream, compare what each "
+        "worker takes with the plan, and keep the ratio for later plans",
+    )
     options.add_json(parser)
     parser.set_defaults(run=run_bench)
 
 
 def run_bench(parsed: argparse.Namespace) -> int:
+    return _run_fill(parsed) if parsed.fill else _run_speed(parsed)
+
+
+def _run_fill(parsed: argparse.Namespace) -> int:
+    planned = session.plan(parsed)
+    ranks = session.filled(planned)
+    report = {
+        "model": planned.plan.model,
+        "context": planned.plan.context,
+        "streams": planned.plan.goal.streams,
+        "ranks": [codec.encode(rank) for rank in ranks],
+    }
+    print(to_json(report) if parsed.json else memory_table(ranks))
+    return 0
+
+
+def _run_speed(parsed: argparse.Namespace) -> int:
     if min(parsed.prompt_tokens, parsed.runs) < 1 or parsed.tokens < 2:
         raise InputError("give at least 1 --prompt-tokens, 1 --runs and 2 --tokens")
     need = parsed.prompt_tokens + parsed.tokens
@@ -57,7 +84,7 @@ def run_bench(parsed: argparse.Namespace) -> int:
                     "decode_tps": [timings.decode_tps for timings in runs],
                 }
             ),
-            "predicted": {"prefill_tps": engine.plan.prefill, "decode_tps": engine.plan.decode},
+            "predicted": _predicted(engine.plan),
             "plan": codec.encode(engine.plan),
         }
     print(to_json(report) if parsed.json else _text(report))
@@ -90,14 +117,22 @@ def medians(measured: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
     return report | {"spread": spread}
 
 
+def _predicted(plan: Plan) -> dict[str, float]:
+    """What the plan promises, under the names of what is measured."""
+    if plan.prediction is None:
+        return {}
+    return {"prefill_tps": plan.prediction.prefill, "decode_tps": plan.prediction.decode}
+
+
 def _text(report: dict[str, Any]) -> str:
     threads = f"{report['threads']} thread{'s' if report['threads'] > 1 else ''}"
     lines = [f"{report['model']}, {report['plan']['split']} split, {threads} a worker"]
     for name, tokens in (("prefill", report["prompt_tokens"]), ("decode", report["tokens"])):
         rate = f"{name}_tps"
         least, most = report["spread"][rate]
+        promised = report["predicted"].get(rate)
         lines.append(
             f"{name:<8} {report[rate]:8.1f} tokens/s ({least:.1f} to {most:.1f}) "
-            f"over {tokens} tokens; predicted {report['predicted'][rate]:.0f}"
+            f"over {tokens} tokens{'' if promised is None else f'; predicted {promised:.0f}'}"
         )
     return "\n".join(lines)

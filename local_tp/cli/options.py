@@ -1,55 +1,81 @@
-"""Options that several commands share, each defined once, and the goal that they make."""
+"""Options that several commands share, each defined once, and the goal that they make.
+
+Knows nothing of models or plans but their files. An option that is not given is `None`, so that a
+saved plan, and then the planner, can say it.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
-from typing import get_args
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar, get_args
 
-from local_tp import codec
-from local_tp.core import Device, Dtype, Goal, Placement, Rig, Sampling, Split
-from local_tp.errors import InputError, PlanError
+from local_tp.cli.saved import Saved, devices_of
+from local_tp.core import (
+    Device,
+    Dtype,
+    Goal,
+    KvFormat,
+    Objective,
+    Offload,
+    Rig,
+    Sampling,
+    Split,
+)
+from local_tp.errors import InputError
 from local_tp.hardware.devices import default_devices, resolve_devices
 
+T = TypeVar("T")
 MIB = 1024 * 1024
 MOST_THREADS = 256
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Which model, on which devices, cut how."""
-    group = parser.add_argument_group("model and placement")
+def add_model(parser: argparse.ArgumentParser, positional: bool = False) -> None:
+    """Which model, on which devices, cut how. Defaults are those of `Goal`."""
+    group = parser.add_argument_group("model")
+    if positional:
+        group.add_argument("name", nargs="?", metavar="MODEL", help="the same as --model")
     group.add_argument(
         "--model",
-        default="starter",
         metavar="NAME|PATH",
         help="a GGUF file, a Hugging Face folder, or a name from `local-tp models` "
         "(default: starter, fetched on first use)",
+    )
+    group = parser.add_argument_group(
+        "placement", "whatever is left out the planner chooses, and says why"
+    )
+    group.add_argument(
+        "--objective",
+        choices=get_args(Objective),
+        help="what counts: one user's waiting (chat), everybody's tokens together (serve), the "
+        "longest context that fits (context), the best format at a speed (quality); default: chat",
+    )
+    group.add_argument(
+        "--floor",
+        type=float,
+        metavar="TOKENS/S",
+        help="the speed that --objective quality must keep (default: 10)",
     )
     group.add_argument(
         "--devices",
         metavar="A,B,…",
         help="devices by name from `local-tp probe`, one worker each; one may appear several "
-        "times, as in cpu,cpu (default: every NVIDIA card, else two workers on the CPU)",
+        "times, as in cpu,cpu",
     )
     group.add_argument(
-        "--split",
-        choices=("auto", *get_args(Split)),
-        default="auto",
-        help="how to cut the model (default: auto, which says why)",
+        "--split", choices=("auto", *get_args(Split)), default="auto", help="how to cut the model"
     )
     group.add_argument(
-        "--dtype",
-        choices=get_args(Dtype),
-        default="auto",
-        help="auto keeps quantized weights packed and multiplies in 16 bits; the others unpack "
-        "everything to that type",
+        "--shares",
+        metavar="3,2,1",
+        help="how much each device takes, as a ratio in the order of --devices",
     )
     group.add_argument(
-        "--context", type=int, metavar="TOKENS", help="most tokens of one conversation"
-    )
-    group.add_argument(
-        "--streams", type=int, default=4, metavar="N", help="requests at once (default: 4)"
+        "--offload",
+        choices=get_args(Offload),
+        help="what does not fit on the cards: computed on the processor (cpu), copied to a card "
+        "for each step (stream), refused (none), or whichever is faster (auto, the default)",
     )
     group.add_argument(
         "--reserve",
@@ -59,7 +85,29 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="memory to leave free on a device; may be given several times",
     )
     group.add_argument(
-        "--placement", metavar="FILE", help="an explicit plan as JSON, as `local-tp plan` prints it"
+        "--context", type=int, metavar="TOKENS", help="most tokens of one conversation"
+    )
+    group.add_argument("--streams", type=int, metavar="N", help="requests at once (default: 4)")
+    group.add_argument(
+        "--format",
+        dest="dtype",
+        type=_dtype,
+        metavar="{as-stored,float32,bfloat16,float16,int8,stored}",
+        help="of weights: as-stored, the default, keeps quantized ones packed where the device "
+        "can; the others convert everything to that type; stored (plan only) is exactly the "
+        "file's, also where this version has no kernel for it",
+    )
+    group.add_argument("--dtype", dest="dtype", type=_dtype, help=argparse.SUPPRESS)  # its old name
+    group.add_argument(
+        "--kv-format",
+        choices=get_args(KvFormat),
+        help="of what is remembered of a text (default: what the devices are fastest in)",
+    )
+    group.add_argument(
+        "--placement",
+        metavar="FILE",
+        help="a plan from `local-tp plan --save`, or placements that you wrote; options beside it "
+        "go before what it says",
     )
     group.add_argument(
         "--threads",
@@ -124,55 +172,92 @@ def sampling(parsed: argparse.Namespace) -> Sampling:
     )
 
 
-def goal(parsed: argparse.Namespace, devices: tuple[Device, ...], rig: Rig) -> Goal:
-    """The goal that the options ask for, with device names resolved."""
-    if parsed.streams < 1:
-        raise InputError(f"--streams {parsed.streams} serves nobody: give 1 or more")
-    return Goal(
-        devices=tuple(device.id for device in devices),
-        split=None if parsed.split == "auto" else parsed.split,
-        context=parsed.context,
-        streams=parsed.streams,
-        dtype=parsed.dtype,
-        reserve=_reserve(parsed.reserve, rig),
+def goal(parsed: argparse.Namespace, rig: Rig, saved: Saved | None = None) -> Goal:
+    """The goal that the options ask for, with device names resolved.
+
+    What a saved plan says stands where no option does. Raises `InputError` for what no planner
+    can do.
+    """
+    base = saved.goal if saved else Goal()
+    devices = _devices(parsed, rig, saved)
+    split: Split | None = None if parsed.split == "auto" else parsed.split
+    if split == "single" and not devices and default_devices(rig)[0] == "cpu":
+        devices = ("cpu",)
+    made = replace(
+        base,
+        devices=devices,
+        split=split,
+        context=_given(parsed.context, base.context),
+        streams=_given(parsed.streams, base.streams),
+        dtype=_given(parsed.dtype, base.dtype),
+        kv_format=_given(parsed.kv_format, base.kv_format),
+        reserve=base.reserve | _reserve(parsed.reserve, rig),
+        objective=_given(parsed.objective, base.objective),
+        floor=_given(parsed.floor, base.floor),
+        offload=_given(parsed.offload, base.offload),
+        shares=() if parsed.shares is None else _shares(parsed.shares),
     )
+    _check(made, parsed)
+    return made
 
 
-def devices(
-    parsed: argparse.Namespace, rig: Rig, placements: tuple[Placement, ...] | None
-) -> tuple[Device, ...]:
-    """One device a rank: those of the placement, those named, or the machine's own."""
-    if placements is not None:
-        if parsed.devices is not None or parsed.split != "auto":
-            raise InputError("--placement says devices and split itself: leave out the other two")
-        return resolve_devices([p.device for p in placements], rig)
+def _check(made: Goal, parsed: argparse.Namespace) -> None:
+    if made.streams < 1:
+        raise InputError(f"--streams {made.streams} serves nobody: give 1 or more")
+    if parsed.floor is not None and made.objective != "quality":
+        raise InputError("--floor is the speed that --objective quality keeps: add that option")
+    if made.floor is not None and not 0 < made.floor < float("inf"):
+        raise InputError(f"--floor {made.floor} is no speed: give tokens a second, as in 10")
+    if parsed.shares is None:
+        return
+    if not made.devices:
+        raise InputError("--shares is in the order of --devices: add that option")
+    if len(made.shares) != len(made.devices):
+        raise InputError(
+            f"--shares has {len(made.shares)} numbers for {len(made.devices)} devices: give one "
+            "for each"
+        )
+
+
+def _devices(parsed: argparse.Namespace, rig: Rig, saved: Saved | None) -> tuple[str, ...]:
+    """Ids of the devices that a person or a saved plan named; none leave it to the planner."""
+    if saved is not None:
+        if parsed.devices is not None or parsed.split != "auto" or parsed.shares is not None:
+            raise InputError(
+                "--placement says devices, split and shares itself: leave out the others"
+            )
+        return tuple(device.id for device in devices_of(saved, rig))[: len(saved.placements)]
     if parsed.devices is None:
-        found = resolve_devices(default_devices(rig), rig)
-        return found[:1] if parsed.split == "single" else found
-    return resolve_devices(parsed.devices.split(","), rig)
+        return ()
+    return tuple(device.id for device in resolve_devices(parsed.devices.split(","), rig))
 
 
-def placements(parsed: argparse.Namespace) -> tuple[Placement, ...] | None:
-    """The ranks that `--placement FILE` lists, or `None` without one."""
-    if parsed.placement is None:
-        return None
-    path = Path(parsed.placement)
+def _given(option: T | None, otherwise: T) -> T:
+    return otherwise if option is None else option
+
+
+def _dtype(word: str) -> Dtype:
+    """A format by the name that people give it. Raises `ValueError`, which argparse explains."""
+    names: dict[str, Dtype] = {"as-stored": "auto", **{name: name for name in get_args(Dtype)}}
+    if word not in names:
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is no format: choose from as-stored, float32, bfloat16, float16, int8, "
+            "stored"
+        )
+    return names[word]
+
+
+def _shares(text: str) -> tuple[float, ...]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PlanError(f"cannot read the placement {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise PlanError(
-            f"{path} is not JSON ({error}): write one with `local-tp plan --json`"
-        ) from error
-    if isinstance(data, dict):
-        data = data.get("placements", data)
-    if not isinstance(data, list) or not data:
-        raise PlanError(f"{path} holds no placements: write one with `local-tp plan --json`")
-    return tuple(_placement(path, number, entry) for number, entry in enumerate(data))
+        shares = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        shares = ()
+    if not shares or not all(0 <= share < float("inf") for share in shares) or not sum(shares):
+        raise InputError(f"--shares {text}: write a ratio, as in 3,2,1")
+    return shares
 
 
-def threads(parsed: argparse.Namespace, ranks: tuple[Device, ...], cores: int) -> int:
+def threads(parsed: argparse.Namespace, ranks: Sequence[Device], cores: int) -> int:
     """Threads for each CPU worker: the cores shared out, one at least.
 
     Of more than two cores one is left to everything else that runs: threads that wait for one
@@ -186,13 +271,6 @@ def threads(parsed: argparse.Namespace, ranks: tuple[Device, ...], cores: int) -
         return int(parsed.threads)
     usable = cores - 1 if cores > 2 else cores
     return max(1, usable // max(1, sum(device.kind == "cpu" for device in ranks)))
-
-
-def _placement(path: Path, number: int, entry: object) -> Placement:
-    try:
-        return codec.decode(Placement, entry)
-    except InputError as error:
-        raise PlanError(f"{path}: placements[{number}]: {error}") from error
 
 
 def _reserve(entries: list[str], rig: Rig) -> dict[str, int]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import threading
 import webbrowser
+from dataclasses import replace
 from typing import Any
 
 from local_tp import settings
 from local_tp.cli import options, session
+from local_tp.cli.plan import with_changes
 
 PORT = 7860
 
@@ -38,6 +40,7 @@ def run_serve(parsed: argparse.Namespace) -> int:
         from ui.presets import read_presets
 
         planned = session.plan(parsed)
+        planned = replace(planned, plan=with_changes(planned.decided))
         presets = read_presets(settings.presets() / "sampling.toml")
         with session.running(planned, session.complain) as (engine, _):
             app = mount(create_app(engine), engine, presets)

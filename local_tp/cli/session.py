@@ -13,25 +13,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from local_tp.checkpoint.local_models import resolve
-from local_tp.checkpoint.read import Checkpoint, read
-from local_tp.cli import options
-from local_tp.core import Device, Plan
+from local_tp.checkpoint.read import Checkpoint
+from local_tp.cli.decide import Decided, decide, worker_devices
+from local_tp.cli.subject import checkpoint_of
+from local_tp.core import Device, Plan, Rig
 from local_tp.engine.engine import Engine
+from local_tp.engine.fill import RankMemory, fill, kept_figures
 from local_tp.engine.template import ChatTemplate
 from local_tp.engine.tokenizer import Tokenizer
 from local_tp.errors import LocalTpError
 from local_tp.hardware.measuring.cache import default_folder
-from local_tp.hardware.measuring.measure import measure
-from local_tp.hardware.measuring.transport_gate import allowed_transport
+from local_tp.hardware.measuring.measure import with_kept
+from local_tp.hardware.memory_ratios import MemoryRatios
 from local_tp.hardware.probe import probe
-from local_tp.plan.planner import make_plan
-from local_tp.runtime.crew import start_crew
+from local_tp.runtime.crew import start_crews
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A model read and placed, before any worker exists."""
+    """A model read and placed, before any worker exists; `devices` are by worker."""
 
     checkpoint: Checkpoint
     devices: tuple[Device, ...]
@@ -39,39 +39,39 @@ class Planned:
     threads: int
     tokenizer: Tokenizer
     template: ChatTemplate
+    decided: Decided
 
 
-def plan(parsed: argparse.Namespace, verify: bool = True) -> Planned:
+def plan(parsed: argparse.Namespace) -> Planned:
     """Read the model's headers, look at the machine, and plan. Raises `InputError`.
 
-    `verify` tries what several cards would use between them, once for each machine: a plan that
-    is to run stands on nothing unverified, one that is only looked at starts nothing.
+    What several cards would use between them is tried once for each machine: a plan that is to
+    run stands on nothing unverified.
     """
-    checkpoint = read(resolve(parsed.model, say))
-    rig = probe()
-    placements = options.placements(parsed)
-    devices = options.devices(parsed, rig, placements)
-    goal = options.goal(parsed, devices, rig)
-    transport = None
-    reasons: tuple[str, ...] = ()
-    if verify and any(device.kind != "cpu" for device in devices) and len(devices) > 1:
-        rig = measure(rig, report=say, cache=default_folder())
-        by_id = {device.id: device for device in rig.devices}
-        devices = tuple(by_id[device.id] for device in devices)
-        allowed = allowed_transport(rig, [device.id for device in devices])
-        transport, reasons = allowed.best, allowed.reasons
+    checkpoint = checkpoint_of(parsed, say)
     tokenizer = Tokenizer.from_spec(checkpoint.text)
-    made = make_plan(checkpoint.spec, devices, goal, placements, transport)
+    for doubt in checkpoint.text.doubts:
+        say(doubt)
+    decided = decide(parsed, checkpoint.spec, this_machine(), say, runs=True)
     return Planned(
         checkpoint=checkpoint,
-        devices=devices,
-        plan=replace(made, notes=made.notes + reasons),
-        threads=options.threads(parsed, devices, rig.cores),
+        devices=worker_devices(decided.rig, decided.plan),
+        plan=decided.plan,
+        threads=decided.threads,
         tokenizer=tokenizer,
         template=ChatTemplate(
-            checkpoint.text.chat_template, tokenizer.bos_text, tokenizer.eos_text
+            checkpoint.text.chat_template,
+            tokenizer.bos_text,
+            tokenizer.eos_text,
+            checkpoint.text.named_templates,
         ),
+        decided=decided,
     )
+
+
+def this_machine() -> Rig:
+    """What the machine says of itself, with all that was ever measured of it."""
+    return with_kept(probe(), default_folder(), say)
 
 
 @contextmanager
@@ -89,8 +89,8 @@ def running(
             planned.plan,
             planned.tokenizer,
             planned.template,
-            lambda: start_crew(
-                spec, planned.plan, planned.devices, planned.threads, progress.bytes_done
+            lambda: start_crews(
+                spec, planned.plan, planned.devices, planned.threads, progress.show
             ),
             on_failure,
         )
@@ -102,20 +102,42 @@ def running(
         engine.close()
 
 
+def filled(planned: Planned) -> tuple[RankMemory, ...]:
+    """What each worker of one replica took with every cache full; kept for later plans."""
+    spec, whole = planned.checkpoint.spec, planned.plan
+    each = replace(whole.goal, streams=-(-whole.goal.streams // whole.replicas))
+    plan = replace(whole, copies=(), goal=each)
+    loading, filling = (
+        Progress(f"loading {spec.name}"),
+        Progress("filling the context", 1, "tokens"),
+    )
+    try:
+        (crew,) = start_crews(spec, plan, planned.devices, planned.threads, loading.show)
+    finally:
+        loading.end()
+    try:
+        ranks = fill(crew, plan, spec.dimensions.vocab, filling.show)
+    finally:
+        filling.end()
+        crew.close()
+    rig, store = planned.decided.rig, MemoryRatios(default_folder(), say)
+    store.keep(kept_figures(rig, worker_devices(rig, plan), plan, ranks))
+    return ranks
+
+
 class Progress:
     """A line on a terminal that counts up; silent where standard error is not one."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, what: str, each: int = 1 << 20, unit: str = "MiB") -> None:
+        self._what, self._each, self._unit = what, each, unit
         self._shown = sys.stderr.isatty()
         self._percent = -1
 
-    def bytes_done(self, done: int, total: int) -> None:
+    def show(self, done: int, total: int) -> None:
         percent = 100 * done // total if total else 100
         if self._shown and percent != self._percent:
             self._percent = percent
-            mib = 1024 * 1024
-            line = f"{self._what}: {percent:3d}% of {total // mib:,} MiB"
+            line = f"{self._what}: {percent:3d}% of {total // self._each:,} {self._unit}"
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:

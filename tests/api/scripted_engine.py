@@ -80,6 +80,7 @@ class ScriptedEngine:
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
     submitted: list[Submitted] = field(default_factory=list)
     conversations: list[list[dict[str, Any]]] = field(default_factory=list)
+    variables: list[dict[str, Any]] = field(default_factory=list)
     cancelled: dict[int, threading.Event] = field(default_factory=dict)
     threads: list[threading.Thread] = field(default_factory=list)
 
@@ -88,8 +89,9 @@ class ScriptedEngine:
         sizes = Dimensions(1, 1, 1, 1, 1, 1, vocab=258, context=self.context)
         return ModelSpec(self.model, "", "llama", sizes, Traits(), {})
 
-    def chat_prompt(self, messages: list[dict[str, Any]]) -> list[int]:
+    def chat_prompt(self, messages: list[dict[str, Any]], **variables: Any) -> list[int]:
         self.conversations.append(messages)
+        self.variables.append(variables)
         if self.template_error is not None:
             raise self.template_error
         return [BEGIN, *"".join(message["content"] for message in messages).encode()]

@@ -109,6 +109,21 @@ def test_messages_reach_the_template_as_plain_text(
     ]
 
 
+def test_what_the_template_knows_reaches_it(client: openai.OpenAI, engine: ScriptedEngine) -> None:
+    known = {"enable_thinking": False, "reasoning_effort": "low"}
+    client.chat.completions.create(
+        model="default", messages=ASK, extra_body={"chat_template_kwargs": known}
+    )
+    client.chat.completions.create(model="default", messages=ASK)
+    assert engine.variables == [known, {}]
+    for name in ("messages", "tools", "self", "budget left", "add_generation_prompt"):
+        with pytest.raises(openai.BadRequestError, match="no chat template takes") as raised:
+            client.chat.completions.create(
+                model="default", messages=ASK, extra_body={"chat_template_kwargs": {name: 1}}
+            )
+        assert raised.value.param == "chat_template_kwargs"
+
+
 def test_length_and_stop(client: openai.OpenAI) -> None:
     short = client.chat.completions.create(model="default", messages=ASK, max_tokens=2)
     assert (short.choices[0].message.content, short.choices[0].finish_reason) == ("Gr", "length")

@@ -248,7 +248,7 @@ def test_offsets_that_disagree_with_the_shape_are_refused(folder: Path) -> None:
 
 
 def test_a_folder_without_weights_or_tokenizer_says_so(folder: Path) -> None:
-    (folder / "tokenizer.json").rename(folder / "tokenizer.model")
+    (folder / "tokenizer.json").rename(folder / "tokenizer.bin")
     with pytest.raises(CheckpointError, match=r"has no tokenizer\.json"):
         read(folder)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
@@ -302,10 +302,17 @@ def test_the_tokenizer_itself_may_add_bos(folder: Path) -> None:
     assert not read(folder).text.add_bos
 
 
-def test_chat_templates_in_their_three_places(folder: Path) -> None:
+def test_chat_templates_in_their_places(folder: Path) -> None:
     named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
     edit_json(folder / "tokenizer_config.json", chat_template=named)
-    assert read(folder).text.chat_template == "D"
+    text = read(folder).text
+    assert (text.chat_template, text.named_templates) == ("D", (("tool_use", "T"),))
+    edit_json(folder / "tokenizer_config.json", chat_template=None)
+    edit_json(folder / "chat_template.json", chat_template="P<|eot_id|>")
+    assert read(folder).text.chat_template == "P<|eot_id|>"
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "rag.jinja").write_text("R")
+    assert read(folder).text.named_templates == (("rag", "R"),)
     (folder / "chat_template.jinja").write_text("J\n{{ é }}", encoding="utf-8")
     assert read(folder).text.chat_template == "J\n{{ é }}"
     (folder / "chat_template.jinja").write_bytes(b"\xff")

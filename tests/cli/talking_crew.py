@@ -20,8 +20,13 @@ class TalkingCrew:
     error: WorkerError | None = None
     measured: dict[int, Measured] = field(default_factory=lambda: {0: Measured(7, 8, 0.5)})
     closed: bool = False
+    step: Step = field(default_factory=lambda: Step(0, ()))
 
-    def run(self, step: Step) -> tuple[RowResult, ...]:
+    def send(self, step: Step) -> None:
+        self.step = step
+
+    def receive(self) -> tuple[RowResult, ...]:
+        step = self.step
         if step.number == self.failure_at and self.error is not None:
             raise self.error
         results = []

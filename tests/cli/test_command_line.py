@@ -18,11 +18,13 @@ from local_tp import codec
 from local_tp.checkpoint.read import read
 from local_tp.core import Plan, Rig
 from local_tp.engine.tokenizer import Tokenizer
+from local_tp.hardware.memory_ratios import MemoryRatios
+from local_tp.plan.explain import Explanation
 
 
 def test_what_is_typed_wrong() -> None:
-    line = local_tp("plan", "--modle", "x").refusal()
-    assert line == "local-tp: unrecognized arguments: --modle x (see local-tp --help)"
+    line = local_tp("plan", "--modle=x").refusal()
+    assert line == "local-tp: unrecognized arguments: --modle=x (see local-tp --help)"
 
 
 def test_a_truncated_model(starter: Path, tmp_path: Path) -> None:
@@ -65,11 +67,17 @@ def test_serve_looks_at_its_port_before_it_imports_the_page() -> None:
 
 def test_a_plan_as_json_is_a_plan(starter: Path) -> None:
     ran = local_tp("plan", "--json", "--devices", "cpu,cpu,cpu", "--model", starter)
-    plan = codec.decode(Plan, json.loads(ran.out))
+    data = json.loads(ran.out)
+    explanation = codec.decode(Explanation, data.pop("explanation"))
+    plan = codec.decode(Plan, data)
     assert (ran.code, ran.err, ran.left) == (0, "", [])
     assert [p.device for p in plan.placements] == ["cpu"] * 3
     assert plan.context == 4096
-    assert plan.decode is not None
+    assert plan.prediction is not None
+    assert plan.prediction.decode > 0
+    (use,) = explanation.devices
+    assert use.ranks == (0, 1, 2)
+    assert use.weights == sum(p.memory.weights for p in plan.placements)
 
 
 def test_a_rig_as_json_is_a_rig() -> None:
@@ -110,7 +118,7 @@ def test_ctrl_c_while_a_model_loads(starter: Path) -> None:
         "def start(*arguments):\n"
         "    print('loading', flush=True)\n"
         "    time.sleep(30)\n"
-        "session.start_crew = start\n"
+        "session.start_crews = start\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"sys.exit(main(['complete', '--prompt', 'x', '--model', {str(starter)!r}]))\n"
     )
@@ -141,5 +149,20 @@ def test_complete_from_end_to_end(starter: Path) -> None:
     assert report["usage"] == {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
     plan = codec.decode(Plan, report["plan"])
     assert (plan.split, plan.context, plan.transport) == ("single", 64, "none")
-    assert report["measured"]["0"]["weights"] == plan.placements[0].weights
+    assert report["measured"]["0"]["weights"] == plan.placements[0].memory.weights
     assert report["timings"]["total"] >= report["timings"]["first_token"] > 0
+
+
+def test_a_filled_cache_is_measured_and_the_ratio_kept(starter: Path, tmp_path: Path) -> None:
+    small = ("--context", "96", "--streams", "2", "--devices", "cpu", "--threads", "1")
+    home = {"LOCAL_TP_HOME": str(tmp_path)}
+    ran = local_tp("bench", "--fill", "--json", *small, "--model", starter, **home)
+    assert ran.code == 0, ran.err
+    assert ran.left == []
+    report = json.loads(ran.out)
+    (rank,) = report["ranks"]
+    assert (report["context"], report["streams"], rank["device"]) == (96, 2, "cpu")
+    assert rank["loaded"] <= rank["peak"]
+    (kept,) = MemoryRatios(tmp_path / "measurements", pytest.fail).entries()
+    assert (kept.measured, kept.predicted) == (rank["peak"], rank["predicted"])
+    assert (kept.conditions.context, kept.conditions.streams) == (96, 2)

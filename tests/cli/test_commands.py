@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from local_tp.core import Plan
 from local_tp.engine.generation import Generation
 from local_tp.engine.tokenizer import Tokenizer
 from local_tp.errors import WorkerDied, WorkerFault
+from local_tp.runtime.wire import Measured
 
 Start = Callable[..., TalkingCrew]
 Refuse = Callable[..., str]
@@ -31,7 +31,7 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*arguments: object) -> None:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr(session, "start_crew", start)
+    monkeypatch.setattr(session, "start_crews", start)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def start(monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer) -> Start:
     def put(text: str, **changes: Any) -> TalkingCrew:
         end = min(tokenizer.stop_ids)
         crew = TalkingCrew([*tokenizer.encode(text, add_bos=False), end], **changes)
-        monkeypatch.setattr(session, "start_crew", lambda *arguments: crew)
+        monkeypatch.setattr(session, "start_crews", lambda *arguments: [crew])
         return crew
 
     return put
@@ -60,8 +60,9 @@ def refuse(capsys: pytest.CaptureFixture[str]) -> Refuse:
         assert main([str(argument) for argument in arguments]) == 2
         said = capsys.readouterr()
         assert said.out == ""
-        (line,) = said.err.splitlines()
+        line, *more = said.err.splitlines()
         assert line.startswith("local-tp: ")
+        assert not more or (arguments[0] == "plan" and "MiB free" in line)
         return line
 
     return run
@@ -193,7 +194,8 @@ def test_chat_answers_through_the_template_as_json(
     assert "user\nHi!" in prompt
     assert report["usage"]["prompt_tokens"] == len(report["prompt_ids"])
     assert report["usage"]["completion_tokens"] == len(report["token_ids"])
-    assert report["measured"] == {"0": {"weights": 7, "resident": 8, "load_seconds": 0.5}}
+    (measured,) = report["measured"].values()
+    assert codec.decode(Measured, measured) == Measured(7, 8, 0.5)
     assert codec.decode(Plan, report["plan"]).split == "single"
 
 
@@ -225,7 +227,11 @@ def test_bench_reports_what_it_measured(
         assert 0 < least <= report[name] <= most
     plan = codec.decode(Plan, report["plan"])
     assert (plan.context, plan.goal.streams) == (53, 1)
-    assert report["predicted"] == {"prefill_tps": plan.prefill, "decode_tps": plan.decode}
+    assert plan.prediction is not None
+    assert report["predicted"] == {
+        "prefill_tps": plan.prediction.prefill,
+        "decode_tps": plan.prediction.decode,
+    }
     assert crew.closed
     assert main(["bench", *sizes, "--model", str(starter)]) == 0
     said = capsys.readouterr().out.splitlines()
@@ -261,7 +267,7 @@ def test_ctrl_c_while_loading_is_exit_code_130(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "start_crew", interrupted)
+    monkeypatch.setattr(session, "start_crews", interrupted)
     assert main(["complete", "--prompt", "x", "--model", str(starter)]) == 130
     assert capsys.readouterr().err == "local-tp: stopped\n"
 
@@ -290,36 +296,3 @@ def test_ctrl_c_in_an_answer_ends_it_and_keeps_what_was_said(
     assert capsys.readouterr().out.startswith("on")
     assert turns == ["first", "rest"]
     assert crew.closed
-
-
-# ---------------------------------------------------------------------------------- models
-
-
-def test_models_are_listed_by_name_size_and_place(
-    starter: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("LOCAL_TP_MODELS", str(tmp_path))
-    assert main(["models"]) == 0
-    nothing = capsys.readouterr().out
-    assert str(tmp_path) in nothing
-    assert "local-tp models pull starter" in nothing
-    os.symlink(starter, tmp_path / "small.gguf")
-    assert main(["models", "list", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    size = starter.stat().st_size
-    assert row == {"name": "small", "path": str(tmp_path / "small.gguf"), "bytes": size}
-    assert main(["models"]) == 0
-    assert capsys.readouterr().out.split() == [
-        "models",
-        "in",
-        f"{tmp_path}:",
-        "small",
-        "98",
-        "MB",
-        row["path"],
-    ]
-    assert main(["plan", "--model", "small", "--json"]) == 0
-    assert codec.decode(Plan, json.loads(capsys.readouterr().out)).model.startswith("small")

@@ -1,32 +1,27 @@
-"""From options to goal, sampling, ranks and threads, and the refusals on the way."""
+"""From options to goal, sampling and threads, and the refusals on the way."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from local_tp import codec
 from local_tp.cli import options
 from local_tp.cli.main import build_parser
+from local_tp.cli.saved import Saved
 from local_tp.core import Device, Goal, Placement, Rig, Sampling, Span
-from local_tp.errors import DeviceError, InputError, PlanError
+from local_tp.errors import DeviceError, InputError
 
 MIB = 1024 * 1024
 CPU = Device("cpu", "cpu", "Ryzen", 64 << 30, 60 << 30)
 CARD = Device("0000:01:00.0", "cuda", "RTX 3090", 24 << 30, 23 << 30)
 RIG = Rig((CARD, CPU), cores=8)
 BARE = Rig((CPU,), cores=8)
-PLACES = (
-    Placement(0, "cpu", 0, Span(0, 2), Span(0, 2), Span(0, 1), Span(0, 9), Span(0, 9), 1, 2, 3),
-    Placement(1, "cpu", 1, Span(2, 4), Span(0, 2), Span(0, 1), Span(0, 9), Span(0, 9)),
-)
 
 
-def goal_of(*arguments: str, rig: Rig = RIG) -> Goal:
-    parsed = build_parser().parse_args(["plan", *arguments])
-    return options.goal(parsed, options.devices(parsed, rig, options.placements(parsed)), rig)
+def goal_of(*arguments: str, rig: Rig = RIG, saved: Saved | None = None) -> Goal:
+    return options.goal(build_parser().parse_args(["plan", *arguments]), rig, saved)
 
 
 def sampling_of(*arguments: str) -> Sampling:
@@ -37,25 +32,67 @@ def sampling_of(*arguments: str) -> Sampling:
 
 
 def test_without_options_the_planner_is_left_free() -> None:
-    assert goal_of() == Goal(devices=(CARD.id,))
-    assert goal_of(rig=BARE) == Goal(devices=("cpu", "cpu"))
+    assert goal_of() == Goal()
+    assert goal_of(rig=BARE) == Goal()
 
 
 def test_every_option_reaches_the_goal() -> None:
-    asked = "--devices cuda:0,cpu --split layer --dtype bfloat16 --context 900 --streams 2"
+    asked = "--devices cuda:0,cpu --split layer --format bfloat16 --context 900 --streams 2"
+    more = "--kv-format float16 --objective quality --floor 12.5 --offload stream --shares 3,1.5"
     reserve = "--reserve cuda:0=512 --reserve cpu=2048"
-    assert goal_of(*asked.split(), *reserve.split()) == Goal(
+    assert goal_of(*asked.split(), *more.split(), *reserve.split()) == Goal(
         devices=(CARD.id, "cpu"),
         split="layer",
         context=900,
         streams=2,
         dtype="bfloat16",
+        kv_format="float16",
         reserve={CARD.id: 512 * MIB, "cpu": 2048 * MIB},
+        objective="quality",
+        floor=12.5,
+        offload="stream",
+        shares=(3.0, 1.5),
     )
 
 
-def test_a_single_split_takes_one_of_the_machines_own_devices() -> None:
-    assert goal_of("--split", "single", rig=BARE).devices == ("cpu",)
+@pytest.mark.parametrize(
+    ("arguments", "dtype"),
+    [
+        ("--format as-stored", "auto"),
+        ("--format stored", "stored"),
+        ("--dtype float32", "float32"),
+        ("--dtype auto", "auto"),
+    ],
+)
+def test_formats_by_the_names_that_people_use(arguments: str, dtype: str) -> None:
+    assert goal_of(*arguments.split()).dtype == dtype
+
+
+def test_a_single_split_of_a_processor_takes_it_once() -> None:
+    assert goal_of("--split", "single", rig=BARE) == Goal(devices=("cpu",), split="single")
+    assert goal_of("--split", "single") == Goal(split="single"), "the planner chooses the card"
+
+
+SAVED = Saved(
+    Path("plan.json"),
+    (Placement(0, CARD.id, 0, *[Span(0, 2)] * 5),),
+    Goal(context=700, streams=9, dtype="float16", objective="serve", reserve={"cpu": MIB}),
+    (),
+    {},
+)
+
+
+def test_options_go_before_what_a_saved_plan_says() -> None:
+    assert goal_of(saved=SAVED) == replace(SAVED.goal, devices=(CARD.id,))
+    changed = goal_of("--streams", "2", "--reserve", "cuda:0=1", saved=SAVED)
+    assert (changed.streams, changed.context) == (2, 700)
+    assert changed.reserve == {"cpu": MIB, CARD.id: MIB}
+
+
+@pytest.mark.parametrize("other", ["--devices=cpu", "--split=layer", "--shares=1"])
+def test_a_saved_plan_says_its_devices_itself(other: str) -> None:
+    with pytest.raises(InputError, match="leave out the others"):
+        goal_of(other, saved=SAVED)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +101,15 @@ def test_a_single_split_takes_one_of_the_machines_own_devices() -> None:
         ("--devices tpu", DeviceError, "'tpu'"),
         ("--devices cpu,", DeviceError, "''"),
         ("--streams 0", InputError, "--streams 0"),
+        ("--floor 5", InputError, "--objective quality"),
+        ("--objective quality --floor 0", InputError, "--floor 0"),
+        ("--objective quality --floor nan", InputError, "--floor nan"),
+        ("--shares 1,2", InputError, "--devices"),
+        ("--devices cuda:0,cpu --shares 1", InputError, "1 numbers for 2 devices"),
+        ("--devices cpu --shares x", InputError, "--shares x"),
+        ("--devices cpu --shares 0", InputError, "--shares 0"),
+        ("--devices cpu,cpu --shares=1,-1", InputError, "--shares 1,-1"),
+        ("--devices cpu --shares nan", InputError, "--shares nan"),
         ("--reserve cpu", InputError, "DEVICE=MiB"),
         ("--reserve cpu=", InputError, "DEVICE=MiB"),
         ("--reserve cpu=-5", InputError, "DEVICE=MiB"),
@@ -148,76 +194,3 @@ def test_sampling_out_of_range(arguments: str) -> None:
     with pytest.raises(InputError) as refused:
         sampling_of(*arguments.split())
     assert arguments.split()[0].rstrip("=") in str(refused.value)
-
-
-# ------------------------------------------------------------------------------- placement
-
-
-def read(tmp_path: Path, data: object) -> tuple[Placement, ...] | None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(data))
-    return options.placements(build_parser().parse_args(["plan", "--placement", str(path)]))
-
-
-def test_a_placement_is_a_list_or_a_whole_plan(tmp_path: Path) -> None:
-    encoded = codec.encode(PLACES)
-    assert read(tmp_path, encoded) == PLACES
-    assert read(tmp_path, {"model": "x", "placements": encoded}) == PLACES
-    assert options.placements(build_parser().parse_args(["plan"])) is None
-
-
-def test_a_placement_names_its_own_devices(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(codec.encode(PLACES)))
-    assert goal_of("--placement", str(path)).devices == ("cpu", "cpu")
-    for other in ("--devices=cpu", "--split=layer"):
-        with pytest.raises(InputError, match="leave out the other two"):
-            goal_of("--placement", str(path), other)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"layres": [0, 1]}, "'layres': did you mean layers?"),
-        ({"layers": [0, 1, 2]}, "layers: expected [start, stop]"),
-        ({"rank": "one"}, "rank: expected a whole number"),
-    ],
-)
-def test_a_wrong_field_is_named_with_its_entry(
-    tmp_path: Path, change: dict[str, object], words: str
-) -> None:
-    first, second = codec.encode(PLACES)
-    with pytest.raises(PlanError) as refused:
-        read(tmp_path, [first, second | change])
-    assert "plan.json: placements[1]: " in str(refused.value)
-    assert words in str(refused.value)
-
-
-def test_a_missing_field_is_named(tmp_path: Path) -> None:
-    first = codec.encode(PLACES)[0]
-    del first["vocab"]
-    with pytest.raises(PlanError, match=r"placements\[0\]: vocab: missing"):
-        read(tmp_path, [first])
-
-
-@pytest.mark.parametrize("data", [[], {}, {"placements": []}, {"model": "x"}, 3, "x", None])
-def test_what_holds_no_placements(tmp_path: Path, data: object) -> None:
-    with pytest.raises(PlanError, match="holds no placements"):
-        read(tmp_path, data)
-
-
-@pytest.mark.parametrize(
-    "text", [b"", b"{", b"\xff\xfe", b"[" * 200_000], ids=["empty", "open", "bytes", "deep"]
-)
-def test_what_is_not_json(tmp_path: Path, text: bytes) -> None:
-    path = tmp_path / "plan.json"
-    path.write_bytes(text)
-    with pytest.raises(PlanError, match="is not JSON") as refused:
-        options.placements(build_parser().parse_args(["plan", "--placement", str(path)]))
-    assert len(str(refused.value).splitlines()) == 1
-
-
-def test_a_placement_that_is_not_there(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.json", tmp_path):
-        with pytest.raises(PlanError, match="cannot read the placement"):
-            options.placements(build_parser().parse_args(["plan", "--placement", str(path)]))

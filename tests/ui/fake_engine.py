@@ -14,6 +14,7 @@ from typing import Any
 from local_tp.core import Goal, Placement, Plan, Sampling, Span
 from local_tp.engine.generation import Chunk, Generation
 from local_tp.errors import LocalTpError, PromptTooLong
+from local_tp.prediction import Memory, Prediction
 
 MIB = 1024 * 1024
 
@@ -53,9 +54,13 @@ def placement(rank: int, device: str = "cpu", stage: int = 0) -> Placement:
         kv_heads=Span(rank, rank + 1),
         ffn=Span(512 * rank, 512 * rank + 512),
         vocab=Span(1024 * rank, 1024 * rank + 1024),
-        weights=(40 + rank) * MIB,
-        kv=20 * MIB,
-        workspace=10 * MIB,
+        memory=Memory(
+            weights=(40 + rank) * MIB,
+            kv=20 * MIB,
+            activations=6 * MIB,
+            logits=3 * MIB,
+            exchange=MIB,
+        ),
     )
 
 
@@ -69,7 +74,7 @@ def plan(*placements: Placement, **changes: Any) -> Plan:
         "page_size": 16,
         "pages": 64,
         "split": "tensor",
-        "decode": 58.31,
+        "prediction": Prediction(912.0, 58.31, 0.5614, 160.0, "memory bandwidth on cpu"),
     }
     return Plan(**(values | changes))
 
