@@ -394,17 +394,3 @@ def _oddities(gpu: Gpu) -> list[str]:
     if gpu.memory and spelling(gpu.name).size not in (None, gpu.memory // GIB):
         odd.append("the size in its name is another")
     return odd
-
-
-def test_a_name_of_several_sizes_tells_the_least() -> None:
-    arc, radeon = find("Intel Arc A770"), find("Radeon RX 7900 XT/7900 XTX")
-    assert arc is not None
-    assert radeon is not None
-    assert (arc.memory, arc.memory_least) == (None, 8 * GIB)
-    assert (radeon.memory, radeon.memory_least) == (None, 20 * GIB)
-    assert _row("GeForce RTX 3090").memory_least is None
-
-
-def test_the_rates_of_a_spark() -> None:
-    spark = _row("GB10")
-    assert (spark.fp16, spark.bf16, spark.int8, spark.fp8) == (125e12, 125e12, 250e12, 250e12)

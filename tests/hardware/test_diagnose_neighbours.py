@@ -260,7 +260,7 @@ def test_little_ram_under_wsl2_is_a_setting_and_elsewhere_a_purchase() -> None:
         if f.id == "ram-small"
     ]
     (linux,) = [f for f in diagnose(rig(card(), ram=15 * GIB)) if f.id == "ram-small"]
-    assert "`memory=`" in wsl.remedy
+    assert "`memory=24GB`" in wsl.remedy
     assert ".wslconfig" in wsl.remedy
     assert linux.remedy.startswith("add RAM")
 

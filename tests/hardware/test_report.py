@@ -132,8 +132,13 @@ def test_every_form_tells_every_value_of_a_finding(rig: object) -> None:
 
 def test_a_machine_without_trouble() -> None:
     report = Report(Rig(()))
-    assert report_text(report) == "Findings: nothing wrong was found"
-    assert report_markdown(report).startswith("### Hardware report: nothing wrong was found\n")
+    assert (
+        report_text(report)
+        == "Findings: no graphics card was found, and nothing wrong with the rest"
+    )
+    assert report_markdown(report).startswith(
+        "### Hardware report: no graphics card was found, and nothing wrong with the rest\n"
+    )
     assert "no graphics card" in report_html(report)
 
 

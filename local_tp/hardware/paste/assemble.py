@@ -7,6 +7,7 @@ catalog has is filled in from there, as for a machine that was probed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from local_tp.hardware.paste.merge import Known, Merger
 from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Pair, Sighting, overlay
 
 MIB = 1024**2
+_MOBILE = re.compile(r"Laptop GPU|Max-Q|Mobile")
 BUSY = 90  # percent: a card that is in use so much has its link at full speed
 _ASLEEP = frozenset(f"P{number}" for number in range(6, 16))
 _KINDS: dict[Vendor, DeviceKind] = {"nvidia": "cuda", "amd": "rocm", "intel": "xpu"}
@@ -56,6 +58,8 @@ def assemble(sightings: Sequence[Sighting], around: str) -> tuple[Rig, tuple[str
         card = with_catalog(_device(known, identity, around, base))
         devices += [card, *map(with_catalog, mig.devices(card, known.card.slices))]
     host = _host(base.host, devices)
+    if any(told.plugged for told in sightings):
+        devices = _with_external(devices)
     devices = [with_hidden(device, host.wsl) for device in devices]
     unknown = [*base.unknown, *merger.unknown]
     unknown += _missing(devices)
@@ -180,10 +184,9 @@ def _measured(card: Card, machine: Sighting) -> Card:
     if card.total is None or card.facts.used is not None:
         return card
     if card.used_share is None:
-        if card.free is None:
-            return card
-        used = max(0, card.total - card.free - (card.facts.hidden or 0))
-        return replace(card, facts=replace(card.facts, used=used))
+        # Less than all being free may be what a driver keeps for itself: nobody's use.
+        unused = 0 if card.free == card.total else None
+        return replace(card, facts=replace(card.facts, used=unused))
     used = round(card.used_share * card.total)
     free = card.total - used if card.free is None else card.free
     return replace(card, free=free, facts=replace(card.facts, used=used))
@@ -224,6 +227,21 @@ def _link(pair: Pair, ids: Sequence[str]) -> Link:
         measured=bandwidth is not None or pair.latency is not None,
         facts=facts,
     )
+
+
+def _with_external(devices: list[Device]) -> list[Device]:
+    """The cards of a laptop with something plugged in: one that no laptop has is outside."""
+    built_in = {device.id for device in devices if _MOBILE.search(device.name)}
+    others = [
+        device
+        for device in devices
+        if device.id not in built_in and not device.facts.integrated and not device.facts.slice_of
+    ]
+    if not built_in or len(others) != 1 or others[0].facts.external is not None:
+        return devices
+    (card,) = others
+    outside = replace(card, facts=replace(card.facts, external=True))
+    return [outside if device is card else device for device in devices]
 
 
 def _host(host: HostFacts, devices: Sequence[Device]) -> HostFacts:

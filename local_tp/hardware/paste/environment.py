@@ -199,7 +199,7 @@ def _host(
     system = f"{values.get('Python platform', '')} {reading.kernel}"
     wsl = "microsoft" in system.lower() if system.strip() else None
     windows = _on_windows(values)
-    architecture = known(values.get("Architecture"))
+    architecture = known(values.get("Architecture") or values.get("Architecture of Windows"))
     hypervisor = known(values.get("Hypervisor vendor"))
     return HostFacts(
         processor=known(values.get("Model name"))

@@ -31,8 +31,8 @@ _LIBRARY = re.compile(r"NVML library version:\s*([\d.]{1,20})")
 _MODULE = re.compile(r"NVRM version:.{0,80}?Kernel Module(?:\s+for\s\S{1,20})?\s+(\d[\d.]{2,19})")
 _COMMAND = re.compile(r"(?:\bKernel c|\bC)ommand line:\s*(\S.*)|\A(BOOT_IMAGE=\S.*)")
 _AER = re.compile(
-    r"\b(?:nvidia|nouveau|amdgpu|radeon|i915|xe) ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.0): "
-    r".{0,20}?PCIe Bus Error: severity=Correct"
+    r"\b(?:nvidia|nouveau|amdgpu|radeon|i915|xe) "
+    r"([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.0): .{0,20}?PCIe Bus Error: severity=Correct"
 )
 _MOST_XIDS = 32  # of one card; more different ones say nothing more
 _ENABLED = "DMAR: IOMMU enabled"
@@ -48,8 +48,9 @@ def _starts(line: str) -> bool:
     return (
         _HANDLE in text
         or "NVRM" in text
-        or ("PCIe Bus Error" in text and bool(_AER.search(text)))
-        or "AER: " in text
+        or "PCIe Bus Error: severity=" in text
+        or "AER: Corrected error" in text
+        or "AER: Multiple Corrected error" in text
         or _ENABLED in text
         or driver_words.said(text) is not None
         or "NVML library version" in text

@@ -1,7 +1,8 @@
 """`lspci` with any number of `-v`: graphics cards, their links and the slots above them.
 
-Knows nothing of what a driver says. A card's slot is the bridge whose secondary bus is the card's own. Cards
-of AMD carry a switch of their own, and the link to the slot is that of the switch's upper port.
+Knows nothing of what drivers say. A card's slot is the bridge whose secondary bus is the card's
+own. Cards of AMD carry a switch of their own, and the link to the slot is that of the switch's
+upper port.
 """
 
 from __future__ import annotations

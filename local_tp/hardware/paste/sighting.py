@@ -93,6 +93,7 @@ class Sighting:
     unread: tuple[str, ...] = ()
     ways: tuple[tuple[str, tuple[str, ...]], ...] = ()
     rig: Rig | None = None
+    plugged: int = 0  # devices at Thunderbolt or USB4 ports
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 
 from local_tp.hardware.paste.sighting import Card
 
@@ -36,21 +37,21 @@ def numbered(cards: Sequence[Card], times: Sequence[float | None]) -> tuple[Card
     alone = all(c.slot is None and c.uuid is None and c.number is None for c in cards)
     if len(cards) < 2 or len(known) != len(cards) or not alone:
         return tuple(cards)
-    pauses = [later - before for before, later in zip(known, known[1:], strict=False)]
+    pauses = [later - before for before, later in pairwise(known)]
     longest = max(pauses)
     starts = [0] + [
         place
         for place, pause in enumerate(pauses, 1)
         if pause >= max(_LEAST_PAUSE, _SHARE_OF_PAUSE * longest)
     ]
-    lengths = {b - a for a, b in zip(starts, [*starts[1:], len(cards)], strict=True)}
+    whole = {after - before for before, after in pairwise(starts)}
     last = len(cards) - starts[-1]  # a loop may be stopped in the middle of a look
-    whole = lengths - {last} or lengths
-    if len(starts) < 2 or len(whole) > 1 or last > max(whole):
+    if len(whole) != 1 or last > max(whole):
         return tuple(cards)
     first = 0
     told: list[Card] = []
+    beginnings = set(starts)
     for place, card in enumerate(cards):
-        first = place if place in starts else first
+        first = place if place in beginnings else first
         told.append(replace(card, number=place - first))
     return tuple(told)

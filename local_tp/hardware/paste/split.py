@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from local_tp.hardware.paste import (
     amd_smi,
+    boltctl,
     environment,
     issue_report,
     kernel_log,
@@ -49,6 +50,7 @@ KINDS: tuple[Kind, ...] = (
     smi_details.KIND,
     smi_list.KIND,
     issue_report.KIND,
+    boltctl.KIND,
     environment.KIND,
 )
 _SHOWN = 1024  # characters of a line that say which kind it is of

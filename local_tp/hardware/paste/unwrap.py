@@ -14,15 +14,17 @@ _TIME = (
     r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 )
-_MARKS: tuple[re.Pattern[str], ...] = (
-    re.compile(r"[ \t]{0,3}>{1,8}(?![=>])(?: |\Z)"),
-    re.compile(r"[ \t]{0,8}[-*](?: (?!\*\*)|\Z)"),
-    re.compile(
-        rf"[ \t]{{0,3}}[\[(]?{_TIME}[\])]?(?!\s*,)"
-        r"(?:\s(?:[\w.-]{1,64}\s)?[\w.@/-]{1,48}(?:\[\d{1,10}\])?:(?=\s|\Z))?"
-        r"(?:\s[\[(]?(?:DEBUG|INFO|WARN(?:ING)?|ERROR)[\])]?:?(?=\s|\Z))?(?:\s[|:-](?=\s|\Z))?"
-        r"(?:[ \t]|\Z)"
-    ),
+_LOG = (
+    rf"[ \t]{{0,3}}[\[(]?{_TIME}[\])]?(?!\s*,)"
+    r"(?:\s(?:[\w.-]{1,64}\s)?(?:[\w.@/-]{1,48}\[\d{1,10}\]|kernel):(?=\s|\Z))?"
+    r"(?:\s[\[(]?(?:DEBUG|INFO|WARN(?:ING)?|ERROR)[\])]?:?(?=\s|\Z))?"
+)
+# Each with the share of lines that must have it. A stroke after a time may be a table's own.
+_MARKS: tuple[tuple[re.Pattern[str], float], ...] = (
+    (re.compile(r"[ \t]{0,3}>{1,8}(?![=>])(?: |\Z)"), 0.9),
+    (re.compile(r"[ \t]{0,8}[-*](?: (?!\*\*)|\Z)"), 0.9),
+    (re.compile(_LOG + r"\s[|:-](?:[ \t]|\Z)"), 1.0),
+    (re.compile(_LOG + r"(?:[ \t]|\Z)"), 0.9),
 )
 _MOST_MARKS = 8  # a quotation in a list in a log
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
@@ -34,7 +36,7 @@ def unwrapped(lines: Sequence[str]) -> list[str]:
     plain = _unescaped(list(lines))
     for _ in range(_MOST_MARKS):
         plain = _without_indent(plain)
-        mark = next((mark for mark in _MARKS if _is_everywhere(mark, plain)), None)
+        mark = next((mark for mark, share in _MARKS if _is_everywhere(mark, share, plain)), None)
         if mark is None:
             break
         plain = [mark.sub("", line, count=1) if mark.match(line) else line for line in plain]
@@ -48,11 +50,13 @@ def _unescaped(lines: list[str]) -> list[str]:
     return [html.unescape(line) if "&" in line and _ENTITY.search(line) else line for line in lines]
 
 
-def _is_everywhere(mark: re.Pattern[str], lines: Sequence[str]) -> bool:
-    """Whether nine of ten lines begin so, of three at least; the first hundred tell as well."""
+def _is_everywhere(mark: re.Pattern[str], share: float, lines: Sequence[str]) -> bool:
+    """Whether `share` of the lines begin so, and of the first hundred: all where they are few."""
     filled = [line for line in lines if line.strip()]
     for some in (filled[:100], filled):
-        if len(some) < 3 or 10 * sum(map(bool, map(mark.match, some))) < 9 * len(some):
+        if not some or sum(map(bool, map(mark.match, some))) < (
+            share if len(some) > 2 else 1
+        ) * len(some):
             return False
     return True
 
@@ -60,7 +64,7 @@ def _is_everywhere(mark: re.Pattern[str], lines: Sequence[str]) -> bool:
 def _without_indent(lines: list[str]) -> list[str]:
     widths = [len(line) - len(line.lstrip(" ")) for line in lines if line.strip()]
     width = min(widths, default=0)
-    return [line[width:] if line.strip() else line for line in lines] if width else lines
+    return [line[width:] if line.strip() else "" for line in lines] if width else lines
 
 
 def _without_code_indent(lines: list[str]) -> list[str]:
@@ -86,4 +90,4 @@ def _code(held: list[str]) -> list[str]:
     widths = [len(line) - len(line.lstrip(" ")) for line in filled]
     if len(filled) < 2 or widths[0] > min(widths):
         return held
-    return [line[widths[0] :] if line.strip() else line for line in held]
+    return [line[widths[0] :] if line.strip() else "" for line in held]

@@ -207,6 +207,7 @@ def _device_memory(device: Device) -> str:
         card.bar1_total and f"BAR1 {size(card.bar1_total)}",
         card.ecc is not None and f"ECC {'on' if card.ecc else 'off'}",
         card.ecc_uncorrected and f"{card.ecc_uncorrected} uncorrected errors",
+        card.remap_pending and "bad rows wait for a reset",
     )
 
 
@@ -233,6 +234,7 @@ def _pcie(device: Device) -> str:
         card.copy_to and f"{speed(card.copy_to)} to the card",
         card.copy_from and f"{speed(card.copy_from)} back",
         card.replays and f"{card.replays:,} replays",
+        card.link_errors and "corrected errors were seen",
         card.external and "external",
     )
 

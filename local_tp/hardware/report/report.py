@@ -115,7 +115,11 @@ def summary(report: Report) -> str:
     if counted:
         return ", ".join(counted)
     cards = any(device.kind != "cpu" for device in report.rig.devices)
-    return "nothing wrong was found" if cards else "no card was recognised"
+    return (
+        "nothing wrong was found"
+        if cards
+        else "no graphics card was found, and nothing wrong with the rest"
+    )
 
 
 def printable(text: str) -> str:

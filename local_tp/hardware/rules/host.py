@@ -7,6 +7,7 @@ that it was not read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from local_tp.core import Rig
 from local_tp.facts import Finding
@@ -40,8 +41,8 @@ RAM_OF_WSL = Advice(
     "a model that does not fit the cards has nowhere to go, and files are read from disk again at "
     "each load",
     "WSL2 takes half of the PC's RAM unless told otherwise: if the PC has more, write "
-    "`memory=` with {wanted} or more under [wsl2] in .wslconfig in your Windows user folder, then "
-    "run `wsl --shutdown`; only if it has not, add RAM",
+    "`memory={least}GB` or more under [wsl2] in .wslconfig in your Windows user folder, then run "
+    "`wsl --shutdown`; only if it has not, add RAM",
 )
 CHANNELS = Advice(
     "ram-channels-missing",
@@ -104,13 +105,15 @@ def ram_small(rig: Rig) -> Iterator[Finding]:
         return
     if largest and rig.ram < RAM_TOLERANCE * largest.total:
         beside = f" beside {label(largest)} with {gib(largest.total)}"
-        wanted = f"the card's {gib(largest.total)}"
+        wanted, least = f"the card's {gib(largest.total)}", largest.total
     elif rig.ram < RAM_TOLERANCE * LITTLE_RAM:
-        beside, wanted = "", gib(LITTLE_RAM)
+        beside, wanted, least = "", gib(LITTLE_RAM), LITTLE_RAM
     else:
         return
     advice = RAM_OF_WSL if rig.host.wsl else RAM_SMALL
-    yield advice.finding([], ram=gib(rig.ram), beside=beside, wanted=wanted)
+    yield advice.finding(
+        [], ram=gib(rig.ram), beside=beside, wanted=wanted, least=ceil(least / GIB)
+    )
 
 
 def channels(rig: Rig) -> Iterator[Finding]:

@@ -136,6 +136,8 @@ class Machine:
         return self._kept(key, lambda: self.ways.transport([self.devices[i] for i in ranks]))
 
     def _kept(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
-        if key not in self.known:
-            self.known[key] = ask()
-        return self.known[key]  # type: ignore[return-value]
+        try:
+            return self.known[key]  # type: ignore[return-value]
+        except KeyError:
+            value = self.known[key] = ask()
+            return value

@@ -117,9 +117,11 @@ class Problem:
         return self.kept(key, ask)
 
     def kept(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
-        if key not in self.known:
-            self.known[key] = ask()
-        return self.known[key]  # type: ignore[return-value]
+        try:
+            return self.known[key]  # type: ignore[return-value]
+        except KeyError:
+            value = self.known[key] = ask()
+            return value
 
 
 def _count(name: PartName, share: Share) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pasted_text import rig_of
+from pasted_text import read
 
 from local_tp.core import Pcie
 from local_tp.facts import PcieReading
@@ -39,7 +39,7 @@ NVIDIA = """\
 
 
 def test_the_upper_port_of_the_cards_switch_meets_the_slot() -> None:
-    (card,) = rig_of(ROOT + SWITCH + CARD).devices
+    (card,) = read(ROOT + SWITCH + CARD).rig.devices
     assert card.pcie == Pcie(4, 8, 4, 16)
     assert card.facts.pcie_card == PcieReading(4, 16)
     assert card.facts.pcie_slot == PcieReading(5, 16)
@@ -47,7 +47,7 @@ def test_the_upper_port_of_the_cards_switch_meets_the_slot() -> None:
 
 @pytest.mark.parametrize("text", [CARD, ROOT.replace("secondary=01", "secondary=03") + CARD])
 def test_without_the_switch_the_link_is_not_known(text: str) -> None:
-    rig = rig_of(text)
+    rig = read(text).rig
     (card,) = rig.devices
     assert card.pcie is None
     assert card.facts.pcie_card == PcieReading(4, 16)  # as sold
@@ -55,6 +55,6 @@ def test_without_the_switch_the_link_is_not_known(text: str) -> None:
 
 
 def test_one_lane_of_another_maker_is_believed() -> None:
-    machine = rig_of(NVIDIA + CARD)
+    machine = read(NVIDIA + CARD).rig
     assert [device.pcie for device in machine.devices] == [None, Pcie(1, 1, 4, 16)]
     assert {f.id for f in diagnose(machine)} == {"pcie-x1", "mixed-vendors"}

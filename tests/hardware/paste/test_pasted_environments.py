@@ -105,7 +105,28 @@ def test_a_report_of_windows() -> None:
     )
     assert pasted.rig.host.processor == "AMD Ryzen 9 5900X 12-Core Processor"
     assert pasted.unread == ()
-    assert found(pasted.rig) == {}
+    assert pasted.rig.host.architecture == "x86_64"
+    assert [device.facts.driver_model for device in pasted.rig.devices] == ["WDDM"]
+    assert found(pasted.rig) == {"wddm-spill": ("GPU0",)}
+
+
+def test_a_newer_report_of_windows() -> None:
+    pasted = read(
+        "PyTorch version: 2.5.1+cu124\nOS: Microsoft Windows 11 Pro (10.0.26100 64-bit)\n"
+        "Python platform: Windows-11-10.0.26100-SP0\nGPU models and configuration:\n"
+        "GPU 0: NVIDIA GeForce RTX 4090\nGPU 1: NVIDIA RTX A4000\n\nCPU:\n"
+        "Name: AMD Ryzen 9 7950X 16-Core Processor\nManufacturer: AuthenticAMD\nFamily: 107\n"
+        "Architecture: 9\nProcessorType: 3\nDeviceID: CPU0\n"
+    )
+    host = pasted.rig.host
+    assert (host.processor, host.architecture) == (
+        "AMD Ryzen 9 7950X 16-Core Processor",
+        "x86_64",
+    )
+    # A card for workstations may run without Windows' own memory manager: nothing is guessed.
+    models = {device.name: device.facts.driver_model for device in pasted.rig.devices}
+    assert models == {"NVIDIA GeForce RTX 4090": "WDDM", "NVIDIA RTX A4000": None}
+    assert (host.wsl, pasted.unread) == (False, ())
 
 
 def test_a_torch_for_the_processor_beside_a_card() -> None:
