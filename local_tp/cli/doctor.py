@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from local_tp.checkpoint.known_models import known_model
 from local_tp.cli import options, session
 from local_tp.core import Rig
 from local_tp.errors import InputError
@@ -20,17 +22,27 @@ from local_tp.hardware.measuring.cache import default_folder
 from local_tp.hardware.measuring.measure import measure, with_kept_build
 from local_tp.hardware.paste import read_pasted
 from local_tp.hardware.probe import probe
+from local_tp.hardware.rates import load_rates
 from local_tp.hardware.report.html import report_html
 from local_tp.hardware.report.json import read_report, report_json
 from local_tp.hardware.report.markdown import report_markdown
 from local_tp.hardware.report.report import Report, own_names, printable, scrub
 from local_tp.hardware.report.text import report_text
 from local_tp.hardware.rigs import load_rig
+from local_tp.plan.fault_costs import with_costs
+from local_tp.plan.planner import Knowledge
 
 STDIN = "-"
 # Far above any machine's output; a model file named by mistake is not read into memory.
 LONGEST = 64 * 1024 * 1024
 NARROWEST, WIDEST = 60, 110
+# What the cost of a fault is told with: the first that the cards hold.
+MEASURES = (
+    ("llama-3.3-70b", "Q4_K_M"),
+    ("qwen3-32b", "Q4_K_M"),
+    ("llama-3.1-8b", "Q4_K_M"),
+    ("llama-3.2-1b", "Q4_K_M"),
+)
 
 
 def add_commands(commands: Any) -> None:
@@ -100,8 +112,7 @@ def _foreign(parsed: argparse.Namespace) -> Report | None:
     if parsed.sources:
         return _pasted(parsed.sources)
     if parsed.rig is not None:
-        rig = load_rig(parsed.rig)
-        return Report(rig, diagnose(rig))
+        return _diagnosed(load_rig(parsed.rig))
     return None
 
 
@@ -112,7 +123,14 @@ def _own(parsed: argparse.Namespace) -> Report:
         rig = measure(
             rig, full=parsed.full, again=parsed.again, report=session.say, cache=default_folder()
         )
-    return Report(rig, diagnose(rig))
+    return _diagnosed(rig)
+
+
+def _diagnosed(rig: Rig, unread: tuple[str, ...] = ()) -> Report:
+    """The findings, with what the plan can say of their cost."""
+    knowledge = Knowledge(load_rates())
+    models = [partial(known_model, name, quant) for name, quant in MEASURES]
+    return Report(rig, with_costs(rig, diagnose(rig), models, knowledge), unread)
 
 
 def _pasted(names: list[str]) -> Report:
@@ -121,7 +139,7 @@ def _pasted(names: list[str]) -> Report:
     if len(texts) == 1 and (whole := read_report(texts[0][1], texts[0][0])):
         return whole  # with its findings, as it was written
     pasted = read_pasted(texts)
-    report = Report(pasted.rig, diagnose(pasted.rig), tuple(pasted.unread))
+    report = _diagnosed(pasted.rig, tuple(pasted.unread))
     if not (report.findings or _says_something(report.rig)):
         listed = ", ".join(name for name, _ in texts)
         unread = scrub(report).unread
