@@ -28,7 +28,7 @@ _WIDTH = re.compile(r"Width x(\d{1,2})")
 _BRIDGE = re.compile(r"\s*Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2})")
 _NUMA = re.compile(r"\s*NUMA node:\s*(\d{1,3})")
 _REGION = re.compile(
-    r"\s*(?:Region [0135]: )?Memory at [0-9a-f<>]+ \((?:64|32)-bit, prefetchable\).{0,40}"
+    r"\s*(?:Region [01235]: )?Memory at [0-9a-f<>]+ \((?:64|32)-bit, prefetchable\).{0,40}"
     r"\[size=(\d{1,4}[KMGT])\]"
 )
 _GRAPHICS = re.compile(r"VGA compatible controller|3D controller|Display controller|\[03\d{2}\]")

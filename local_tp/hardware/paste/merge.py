@@ -229,6 +229,8 @@ def _alike(a: Card, b: Card) -> bool:
         return False
     if a.total is not None and b.total is not None and a.total != b.total:
         return False
+    if a.facts.integrated and b.facts.integrated:
+        return True  # a processor has one, which tools name by family or not at all
     if a.name and b.name:
         return same_name(a.name, b.name)
     return True
@@ -240,6 +242,12 @@ def same_name(a: str, b: str) -> bool:
     if a.endswith("...") or b.endswith("..."):
         short = min(len(x), len(y))
         return x[:short] == y[:short]
+    if "/" in a or "/" in b:  # one id of several models: `Radeon RX 7900 XT/7900 XTX/7900M`
+        return any(
+            one.endswith(other) or other.endswith(one)
+            for one in x.split("/")
+            for other in y.split("/")
+        )
     return x == y
 
 

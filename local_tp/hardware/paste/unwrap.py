@@ -16,7 +16,7 @@ _TIME = (
 )
 _LOG = (
     rf"[ \t]{{0,3}}[\[(]?{_TIME}[\])]?(?!\s*,)"
-    r"(?:\s(?:[\w.-]{1,64}\s)?(?:[\w.@/-]{1,48}\[\d{1,10}\]|kernel):(?=\s|\Z))?"
+    r"(?:\s{1,2}(?:[\w.-]{1,64}\s)?(?:[\w.@/-]{1,48}\[\d{1,10}\]|kernel):(?=\s|\Z))?"
     r"(?:\s[\[(]?(?:DEBUG|INFO|WARN(?:ING)?|ERROR)[\])]?:?(?=\s|\Z))?"
 )
 # Each with the share of lines that must have it. A stroke after a time may be a table's own.
@@ -24,6 +24,7 @@ _MARKS: tuple[tuple[re.Pattern[str], float], ...] = (
     (re.compile(r"[ \t]{0,3}>{1,8}(?![=>])(?: |\Z)"), 0.9),
     (re.compile(r"[ \t]{0,8}[-*](?: (?!\*\*)|\Z)"), 0.9),
     (re.compile(_LOG + r"\s[|:-](?:[ \t]|\Z)"), 1.0),
+    (re.compile(r"[a-z][\w.-]{0,63} {0,16}\|(?: |\Z)"), 1.0),  # Docker Compose's service
     (re.compile(_LOG + r"(?:[ \t]|\Z)"), 0.9),
 )
 _MOST_MARKS = 8  # a quotation in a list in a log

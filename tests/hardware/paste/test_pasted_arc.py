@@ -54,6 +54,13 @@ def test_without_the_switch_the_link_is_not_known(text: str) -> None:
     assert diagnose(rig) == ()
 
 
+def test_a_small_window_of_a_card_with_much_memory_is_resizable_bar_off() -> None:
+    rig = read(ROOT + SWITCH + CARD.replace("size=16G", "size=256M")).rig
+    assert rig.devices[0].facts.bar1_total == 256 << 20
+    assert [f.id for f in diagnose(rig)] == ["pcie-narrow", "resizable-bar-off"]
+    assert read(ROOT + SWITCH + CARD).rig.devices[0].facts.bar1_total == 16 << 30
+
+
 def test_one_lane_of_another_maker_is_believed() -> None:
     machine = read(NVIDIA + CARD).rig
     assert [device.pcie for device in machine.devices] == [None, Pcie(1, 1, 4, 16)]
