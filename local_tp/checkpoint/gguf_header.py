@@ -14,8 +14,6 @@ from math import prod
 from pathlib import Path
 from typing import Protocol
 
-from gguf.constants import GGMLQuantizationType
-
 from local_tp.checkpoint.fields import LARGEST_COUNT, Fields, shown
 from local_tp.checkpoint.formats import FORMATS, READABLE
 from local_tp.core import TensorInfo
@@ -23,6 +21,14 @@ from local_tp.errors import CheckpointError
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
+# Numbers of the tensor table, as the format's specification gives them.
+KINDS = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1",
+    10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
+    22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+    29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
+}  # fmt: skip
 _SCALARS = {
     0: "B",
     1: "b",
@@ -246,5 +252,4 @@ def _located(entry: Entry, start: int, source: str, size: int) -> TensorInfo:
 
 def format_name(kind: int) -> str:
     """What a number in the tensor table stands for."""
-    known = {int(member): str(member.name) for member in GGMLQuantizationType}
-    return known.get(kind, f"type {kind}")
+    return KINDS.get(kind, f"type {kind}")

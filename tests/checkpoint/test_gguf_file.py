@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFReader, dequantize
 from tiny_checkpoints import BIG, MERGES, TEMPLATE, TOKENS, TYPES, VOCAB, gguf_values, write_gguf
 
+from local_tp.checkpoint.gguf_header import KINDS
 from local_tp.checkpoint.read import read
 from local_tp.core import Dimensions, RopeScaling, TensorInfo
 from local_tp.errors import CheckpointError
@@ -258,3 +259,7 @@ def test_the_starter_is_read_quickly(starter: Path) -> None:
     norm = stored_values(checkpoint.spec.tensors["norm"])
     assert norm.shape == (576,)
     assert 0.1 < float(norm.mean()) < 20.0
+
+
+def test_the_numbers_of_the_formats_are_those_of_the_library() -> None:
+    assert {int(kind): kind.name for kind in Kind} == KINDS
