@@ -191,3 +191,14 @@ def test_the_page_fetches_nothing() -> None:
     assert addresses == {"http://www.w3.org/2000/svg"}  # a name space, never fetched
     assert "default-src 'none'" in page
     assert "prefers-color-scheme: dark" in page
+
+
+def test_a_pair_that_peer_to_peer_makes_slower_is_called_slow() -> None:
+    pair = PairFacts(path="PHB", read="ok", write="ok", forth=0.9e9, back=0.9e9, staged=11.5e9)
+    rig = two()
+    (link,) = rig.links
+    slow = replace(rig, links=(replace(link, kind="host", bandwidth=None, facts=pair),))
+    fine = replace(rig, links=(replace(slow.links[0], facts=replace(pair, forth=26e9, back=26e9)),))
+    for machine, word in ((slow, "PHB, P2P SLOW"), (fine, "PHB, P2P ok")):
+        cells = [cell for table in tables(machine) for row in table.rows for cell in row]
+        assert word in cells, cells

@@ -14,6 +14,7 @@ from local_tp.facts import CardFacts, Collective, HostFacts, PcieReading
 from local_tp.hardware.devices import bridge_name, short_names
 from local_tp.hardware.report.topology import is_card
 from local_tp.hardware.rules.advice import is_busy
+from local_tp.hardware.rules.pair_rates import is_hindered
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 # Bytes a second of one lane after line coding, by generation (PCI Express base specification).
@@ -363,6 +364,8 @@ def _way_cell(link: Link, _: bool, rig: Rig) -> str:
     known = VERDICT[facts.verdict] if facts.verdict else None
     if known is None and facts.read:
         known = STATUS[facts.read]
+    if is_hindered(link):
+        known = "P2P SLOW"
     return _joined(path, known)
 
 
