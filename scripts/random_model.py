@@ -7,12 +7,13 @@ again and again, so that gigabytes take seconds. The tokenizer knows no words.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import gguf
 import numpy
 
+from local_tp.checkpoint.families import gguf_family
 from local_tp.checkpoint.formats import FORMATS
 from local_tp.core import Dimensions
 
@@ -36,27 +37,13 @@ def write_gguf(path: Path, d: Dimensions, form: str, tied: bool = False) -> None
     writer.add_token_list([f"t{i}" for i in range(d.vocab)])
     writer.add_token_scores([0.0] * d.vocab)
     writer.add_token_types([1] * d.vocab)
-    names = {
-        "embed": "token_embd",
-        "norm": "output_norm",
-        "head": "output",
-        "attn_norm": "attn_norm",
-        "q": "attn_q",
-        "k": "attn_k",
-        "v": "attn_v",
-        "o": "attn_output",
-        "ffn_norm": "ffn_norm",
-        "gate": "ffn_gate",
-        "up": "ffn_up",
-        "down": "ffn_down",
-    }
+    names = gguf_family("a random model", "llama").gguf_names
     tensors = []
     for layer, name, shape in _shapes(d, tied):
         stored = "F32" if len(shape) == 1 else form
-        prefix = "" if layer is None else f"blk.{layer}."
         data = _values(stored, shape)
         kind = gguf.GGMLQuantizationType[stored]
-        full = f"{prefix}{names[name]}.weight"
+        full = _stored_name(names, layer, name)
         writer.add_tensor_info(full, data.shape, data.dtype, data.nbytes, raw_dtype=kind)
         tensors.append((stored, shape))
     writer.write_header_to_file()
@@ -89,27 +76,13 @@ def write_folder(folder: Path, d: Dimensions, form: str, tied: bool = False) -> 
     tokenizer = {"version": "1.0", "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    names = {
-        "embed": "model.embed_tokens",
-        "norm": "model.norm",
-        "head": "lm_head",
-        "attn_norm": "input_layernorm",
-        "q": "self_attn.q_proj",
-        "k": "self_attn.k_proj",
-        "v": "self_attn.v_proj",
-        "o": "self_attn.o_proj",
-        "ffn_norm": "post_attention_layernorm",
-        "gate": "mlp.gate_proj",
-        "up": "mlp.up_proj",
-        "down": "mlp.down_proj",
-    }
+    names = gguf_family("a random model", "llama").folder_names
     header: dict[str, object] = {}
     shapes, at = [], 0
     for layer, name, shape in _shapes(d, tied):
-        prefix = "" if layer is None else f"model.layers.{layer}."
         nbytes = FORMATS[form].nbytes(*(shape if len(shape) == 2 else (shape[0], 1)))
         entry = {"dtype": form, "shape": list(shape), "data_offsets": [at, at + nbytes]}
-        header[f"{prefix}{names[name]}.weight"] = entry
+        header[_stored_name(names, layer, name)] = entry
         shapes.append(shape)
         at += nbytes
     written = json.dumps(header).encode()
@@ -117,6 +90,11 @@ def write_folder(folder: Path, d: Dimensions, form: str, tied: bool = False) -> 
         file.write(len(written).to_bytes(8, "little") + written)
         for shape in shapes:
             _values(form, shape).tofile(file)
+
+
+def _stored_name(names: Mapping[str, str], layer: int | None, name: str) -> str:
+    """What a family's row calls a tensor of a layer, or one outside them."""
+    return names[name] if layer is None else names[f"layers.{{i}}.{name}"].format(i=layer)
 
 
 def _shapes(d: Dimensions, tied: bool) -> Iterator[tuple[int | None, str, tuple[int, ...]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 from fastapi import Request
@@ -25,13 +25,11 @@ Events = AsyncGenerator[Event, None]
 def start(submits: Sequence[Callable[[], Generation]]) -> list[Generation]:
     """Submit all, or none: one that is refused cancels those before it. Raises what it raised."""
     generations: list[Generation] = []
-    try:
+    with ExitStack() as undo:
         for submit in submits:
             generations.append(submit())
-    except BaseException:
-        for generation in generations:
-            generation.cancel()
-        raise
+            undo.callback(generations[-1].cancel)
+        undo.pop_all()
     return generations
 
 

@@ -8,8 +8,6 @@ others it is not found. A file that cannot be read is said to be so and written 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 from local_tp import codec
 from local_tp.core import Rig
 from local_tp.errors import InputError
+from local_tp.hardware.whole_file import replace_file
 
 VERSION = 1  # of what is predicted: a change of the memory model counts it up
 MOST = 200  # entries that are kept, the newest ones
@@ -102,7 +101,7 @@ class MemoryRatios:
         text = json.dumps(codec.encode(_File(tuple(by_key.values())[-MOST:])), indent=1)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _replace(self.folder / FILE, text)
+            replace_file(self.folder / FILE, text)
         except OSError as error:
             self.report(f"memory figures cannot be kept in {self.folder}: {error}")
 
@@ -118,14 +117,3 @@ def worst(entries: Iterable[Kept]) -> tuple[Kept, ...]:
     for entry in entries:
         groups.setdefault((entry.device, entry.driver), []).append(entry)
     return tuple(max(group, key=lambda entry: entry.ratio) for group in groups.values())
-
-
-def _replace(file: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as part:
-            part.write(text)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -276,19 +277,18 @@ def _start(
 ) -> tuple[ProcessCrew, ...]:
     crews: list[ProcessCrew] = []
     events: Events = queue.SimpleQueue()
-    try:
-        for plan, devices in placed:
-            crews.append(ProcessCrew(sum(len(crew.ranks) for crew in crews), events))
-            crews[-1].start(spec, plan, devices, threads)
-        _load(crews, events, report)
-    except OSError as error:
-        _close(crews)
-        raise LocalTpError(
-            f"cannot start the workers ({error}): use fewer, or free some"
-        ) from error
-    except BaseException:
-        _close(crews)
-        raise
+    with ExitStack() as undo:
+        undo.callback(_close, crews)
+        try:
+            for plan, devices in placed:
+                crews.append(ProcessCrew(sum(len(crew.ranks) for crew in crews), events))
+                crews[-1].start(spec, plan, devices, threads)
+            _load(crews, events, report)
+        except OSError as error:
+            raise LocalTpError(
+                f"cannot start the workers ({error}): use fewer, or free some"
+            ) from error
+        undo.pop_all()
     return tuple(crews)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,15 @@ def _no_gradients() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def processor() -> Processor:
     return learn_processor()
+
+
+@pytest.fixture(scope="session")
+def unpacking(processor: Processor) -> Processor:
+    """This processor, whose packed order is known: on x86-64 it must be."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        pytest.skip(f"{platform.machine()}: torch's packed order is learnt on x86-64 alone")
+    assert processor.order is not None
+    return processor
 
 
 @pytest.fixture(scope="session", params=[2, 3])

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from pathlib import Path
 from local_tp import codec, settings
 from local_tp.errors import InputError
 from local_tp.hardware.measuring.killable import Outcome
+from local_tp.hardware.whole_file import replace_file
 
 VERSION = 2  # of the measuring code: a change that makes old numbers wrong counts it up
 
@@ -68,7 +67,7 @@ class Cache:
         text = json.dumps(codec.encode(_Entry(subject, measured)), indent=1)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _replace(self.folder / _name(subject), text)
+            replace_file(self.folder / _name(subject), text)
         except OSError as error:
             self.report(f"measurements cannot be kept in {self.folder}: {error}")
 
@@ -76,14 +75,3 @@ class Cache:
 def _name(subject: tuple[str, ...]) -> str:
     written = json.dumps([VERSION, *subject])
     return hashlib.sha256(written.encode()).hexdigest()[:24] + ".json"
-
-
-def _replace(file: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as part:
-            part.write(text)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
