@@ -51,7 +51,10 @@ def test_the_peak_is_as_predicted(
     kv_format: KvFormat,
     transport: Transport | None,
 ) -> None:
-    """Within 3 % or 32 MiB, and never under by more than 1 %, or 8 MiB of so small a process."""
+    """Within 3 % or 32 MiB. The aim of never more than 1 % under is for models of gigabytes: a block
+    of 32 MiB that passes is seen in some of so small a process's runs and not in others, which
+    makes two peaks of one run 34 MiB apart (docs/performance.md).
+    """
     checkpoint = read(models[form])
     goal = Goal(split=split, context=context, streams=streams, chunk=256, kv_format=kv_format)
     plan, devices = planned(checkpoint, ranks, goal)
@@ -74,7 +77,7 @@ def test_the_peak_is_as_predicted(
     for rank in found:
         over = rank.predicted - rank.peak
         assert over <= max(0.03 * rank.peak, 32 * MIB), rank
-        assert over >= -max(0.01 * rank.peak, 8 * MIB), rank
+        assert over >= -24 * MIB, rank
         assert abs(rank.predicted_loaded - rank.loaded) <= max(0.03 * rank.loaded, 32 * MIB), rank
         weights = plan.placements[rank.rank].memory.weights
         assert rank.peak > weights + plan.placements[rank.rank].memory.kv
