@@ -51,9 +51,8 @@ def test_the_peak_is_as_predicted(
     kv_format: KvFormat,
     transport: Transport | None,
 ) -> None:
-    """Within 3 % or 32 MiB. Never more than 1 % under is for models of gigabytes: a block of 32 MiB
-    that passes is seen in some runs of so small a process and not in others, which puts two peaks
-    of one and the same run 34 MiB apart (docs/performance.md).
+    """Within 3 % or 32 MiB. Never more than 1 % under is for models of gigabytes: peaks of one and
+    the same run of so small a process lie 34 MiB apart (docs/performance.md).
     """
     checkpoint = read(models[form])
     goal = Goal(split=split, context=context, streams=streams, chunk=256, kv_format=kv_format)
