@@ -52,7 +52,9 @@ def add_commands(commands: Any) -> None:
         help="quantization of a model known by name or config, such as Q4_K_M",
     )
     group.add_argument(
-        "--model-config", metavar="FILE", help="plan the model that a config.json describes"
+        "--model-config",
+        metavar="FILE",
+        help="plan the model that a config.json or the header of a GGUF file describes",
     )
     group.add_argument(
         "--rig",

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from local_tp.checkpoint import known_models
-from local_tp.checkpoint.config_shape import read_config, spec_from_config
 from local_tp.checkpoint.local_models import STARTER_NAME, NoSuchModel, resolve
+from local_tp.checkpoint.planned import planned_model
 from local_tp.checkpoint.read import Checkpoint, read
 from local_tp.core import ModelSpec
 from local_tp.errors import CheckpointError, InputError
@@ -47,7 +47,7 @@ def spec_of(parsed: argparse.Namespace, report: Report) -> ModelSpec:
     if len(given) > 1:
         raise InputError(f"{given[0]} and {given[1]} are two models: name one")
     if parsed.model_config is not None:
-        return _of_config(Path(parsed.model_config), parsed.quant or known_models.DEFAULT)
+        return planned_model(parsed.model_config, parsed.quant or known_models.DEFAULT)
     name = given[0] if given else STARTER_NAME
     if parsed.quant is not None:
         if Path(name).exists():
@@ -65,13 +65,3 @@ def spec_of(parsed: argparse.Namespace, report: Report) -> ModelSpec:
             f"{known_models.names()[0]} and {known_models.names()[-1]}"
         ) from error
     return _called(read(path).spec, name, path)
-
-
-def _of_config(path: Path, quant: str) -> ModelSpec:
-    file = path / "config.json" if path.is_dir() else path
-    try:
-        config = read_config(file)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
-    name = file.parent.resolve().name if file.name == "config.json" else file.stem
-    return spec_from_config(config, name, quant)

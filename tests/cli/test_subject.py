@@ -76,7 +76,7 @@ def test_a_model_from_its_config(tmp_path: Path) -> None:
         ({"name": "none/gpt-17.gguf"}, "there is no model 'none/gpt-17.gguf'"),
         ({"name": "gpt-17", "quant": "Q4_0"}, "no model is known by the name"),
         ({"name": "llama-3.1-8b", "quant": "Q17"}, "Q17"),
-        ({"model_config": "none.json"}, "cannot read none.json"),
+        ({"model_config": "none.json"}, "there is no file none.json"),
     ],
 )
 def test_models_that_there_are_not(options: dict[str, str], words: str) -> None:

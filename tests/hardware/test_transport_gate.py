@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from small_rigs import A, B, C, card, linked, processor, rig
 
-from local_tp.core import Link, Rig
+from local_tp.core import Rig
 from local_tp.errors import DeviceError
-from local_tp.facts import CardFacts, Collective, PairFacts, Verdict
-from local_tp.hardware.measuring.transport_gate import allowed_transport, may_copy_directly
+from local_tp.facts import CardFacts, Collective, Verdict
+from local_tp.hardware.measuring.transport_gate import allowed_transport
 
 
 def summed(machine: Rig, transport: str, *devices: str, correct: bool = True) -> Rig:
@@ -100,11 +100,3 @@ def test_processors_share_memory_unless_that_was_seen_to_fail() -> None:
 def test_an_unknown_device_is_an_error() -> None:
     with pytest.raises(DeviceError, match=r"no device 0000:09:00\.0"):
         allowed_transport(two("good"), [A, "0000:09:00.0"])
-
-
-def test_direct_copies_need_a_good_verdict() -> None:
-    assert may_copy_directly(two("good"), B, A)
-    for verdict in ("broken", "hangs", "failed", "unsupported", None):
-        assert not may_copy_directly(two(verdict), A, B)
-    claimed = Link(A, B, "p2p", facts=PairFacts(read="ok", write="ok"))
-    assert not may_copy_directly(replace(two(None), links=(claimed,)), A, B)

@@ -49,12 +49,6 @@ def allowed_transport(rig: Rig, devices: Sequence[str]) -> Allowed:
     return Allowed(("nccl", "gloo"))
 
 
-def may_copy_directly(rig: Rig, a: str, b: str) -> bool:
-    """Whether data may go from card to card without the host: only after a checked copy."""
-    link = _link(rig, a, b)
-    return link is not None and link.verified and link.facts.verdict == "good"
-
-
 def forbidding_pairs(rig: Rig, devices: Sequence[str]) -> tuple[Link, ...]:
     """The links among `devices` whose verdict forbids every use of peer access."""
     pairs = (_link(rig, a, b) for a, b in combinations(dict.fromkeys(devices), 2))
