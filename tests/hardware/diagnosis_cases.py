@@ -75,6 +75,26 @@ CASES = (
         (CARD,),
         ("91 °C, its limit was not read; most cards slow down between 83 and 95 °C",),
     ),
+    Case(
+        rig(
+            replace(
+                card(
+                    name="AMD Instinct MI210",
+                    temperature=104,
+                    temperature_limit=None,
+                    utilization=100,
+                    performance_state=None,
+                    vendor="amd",
+                    pcie=None,
+                ),
+                kind="rocm",
+            )
+        ),
+        "throttled-by-heat",
+        "warning",
+        (CARD,),
+        ("104 °C, its limit was not read; AMD's cards slow down when the hottest spot reaches",),
+    ),
     Case(rig(card(temperature=96)), "throttled-by-heat", "warning", (CARD,), ("96 °C", "95 °C")),
     Case(
         rig(card(throttle=("HW Slowdown", "HW Thermal Slowdown"))),

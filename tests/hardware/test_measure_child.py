@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ import torch
 
 from local_tp import codec
 from local_tp.errors import DeviceError
+from local_tp.hardware.measuring import child_device
 from local_tp.hardware.measuring.child_collective import part
-from local_tp.hardware.measuring.child_device import copy_in_threads, measure
+from local_tp.hardware.measuring.child_device import Others, copy_in_threads, measure
 from local_tp.hardware.measuring.child_torch import find
 from local_tp.hardware.measuring.readings import (
+    BUSY,
     NOTE,
     READY,
     DeviceRequest,
@@ -106,9 +109,44 @@ def test_a_dtype_that_torch_cannot_multiply_is_a_note(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch, "_int_mm", refuse)
     here = Place("cpu", "cpu")
     readings = list(measure(DeviceRequest(here, 1024**2, torch.get_num_threads(), ("int8",))))
-    assert readings[-1] == Reading(
-        NOTE, detail="int8 matrix products: torch says: not implemented for this card"
-    )
+    refused = "int8 matrix products: torch says: not implemented for this card"
+    assert Reading(NOTE, detail=refused) in readings
+
+
+def test_products_that_stall_do_not_make_a_fast_processor_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """10 ms of waiting in each call, as where another program has a thread's core."""
+    rate, stall = 200e9, 1e-2
+    sizes: list[int] = []
+
+    def product(device: torch.device, dtype: str, size: int) -> int:
+        sizes.append(size)
+        return size
+
+    monkeypatch.setattr(child_device, "_product", product)
+    monkeypatch.setattr(child_device, "fastest", lambda size, _: 2 * size**3 / rate + stall)
+    here = Place("cpu", "cpu")
+    readings = list(measure(DeviceRequest(here, 1024**2, 1, ("float32",))))
+    (found,) = [r.value for r in readings if r.what == "matmul"]
+    assert sizes == [512, 1024, 2048]
+    assert 0.85 * rate < found < rate
+
+
+def test_what_others_take_of_the_processor_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_device.Others, "share", lambda self: 0.5)
+    here = Place("cpu", "cpu")
+    assert list(measure(DeviceRequest(here, 1024**2, 1, ())))[-1] == Reading(BUSY, 0.5)
+    monkeypatch.setattr(child_device.Others, "share", lambda self: 0.1)
+    assert list(measure(DeviceRequest(here, 1024**2, 1, ())))[-1].what == "bandwidth"
+
+
+def test_a_program_of_its_own_is_not_another() -> None:
+    others = Others()
+    until = time.process_time() + 0.5
+    while time.process_time() < until:
+        pass
+    assert 0 <= others.share() <= 1
 
 
 def test_threads_copy_a_whole_buffer_that_does_not_divide() -> None:

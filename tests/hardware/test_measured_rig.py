@@ -18,7 +18,7 @@ from local_tp.hardware.measuring.measured_rig import (
     with_disk,
     with_pair,
 )
-from local_tp.hardware.measuring.readings import NOTE, Reading
+from local_tp.hardware.measuring.readings import BUSY, NOTE, Reading
 from local_tp.hardware.measuring.text import (
     build_line,
     collective_line,
@@ -59,6 +59,15 @@ def summed(*ranks: tuple[Reading, ...]) -> Measured:
 
 def two() -> Rig:
     return linked(rig(card(A), card(B), processor()), (A, B, None))
+
+
+def test_figures_of_a_busy_processor_are_said_to_be_low() -> None:
+    machine = rig(processor())
+    readings = (Reading("bandwidth", 20e9, "all"), Reading(BUSY, 0.43))
+    found = with_device(machine, machine.devices[0], Measured((Outcome(readings, "done"),)))
+    (line,) = found.unknown
+    assert "other programs had 43% of the processor" in line
+    assert "local-tp doctor --measure --again" in line
 
 
 def test_a_card_s_rates() -> None:

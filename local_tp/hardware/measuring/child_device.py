@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -19,10 +20,13 @@ from local_tp.hardware.devices import SLICE
 from local_tp.hardware.measuring.child import serve
 from local_tp.hardware.measuring.child_torch import fastest, find
 from local_tp.hardware.measuring.pcie_load import PcieWatch
-from local_tp.hardware.measuring.readings import NOTE, READY, DeviceRequest, Reading
+from local_tp.hardware.measuring.readings import BUSY, NOTE, READY, DeviceRequest, Reading
 
-SMALLEST, LARGEST = 256, 4096  # rows and columns of the matrices
-ENOUGH = 1e-2  # seconds: a product that takes as long is no longer mostly overhead
+SMALLEST, LARGEST = 512, 4096  # rows and columns of the matrices
+# Seconds that the last product takes: far more than overhead, and more than a thread waits where
+# another program has its core. A smaller product may take 10 ms for that reason alone.
+ENOUGH = 5e-2
+CROWDED = 0.2  # of all cores at work for other programs: figures of the processor are then too low
 COPY_SECONDS = 0.15  # a batch of copies: long enough for an idle PCIe link to speed up
 COPIES = 5
 
@@ -34,6 +38,7 @@ def measure(request: DeviceRequest) -> Iterator[Reading]:
     torch.zeros(1, device=device)  # a card's context is made here, before the time limit counts
     yield Reading(READY)
     if device.type == "cpu":
+        others = Others()
         yield Reading("bandwidth", copy_in_threads(request.nbytes, request.threads), "all")
         yield Reading("bandwidth", copy_in_threads(request.nbytes, 1), "one")
     else:
@@ -46,6 +51,26 @@ def measure(request: DeviceRequest) -> Iterator[Reading]:
             yield Reading("pcie", loaded.width or 0, "width")
     for dtype in request.dtypes:
         yield _matmul(device, dtype)
+    if device.type == "cpu" and (share := others.share()) >= CROWDED:
+        yield Reading(BUSY, share)
+
+
+class Others:
+    """How much of the processor other programs used since this was made."""
+
+    def __init__(self) -> None:
+        self._started, self._busy, self._own = self._read()
+
+    def share(self) -> float:
+        """Of all cores' time, from 0 to 1."""
+        now, busy, own = self._read()
+        whole = (now - self._started) * (psutil.cpu_count() or 1)
+        return min(1.0, max(0.0, (busy - self._busy - (own - self._own)) / whole))
+
+    @staticmethod
+    def _read() -> tuple[float, float, float]:
+        all_of, mine = psutil.cpu_times(), psutil.Process().cpu_times()
+        return time.monotonic(), all_of.user + all_of.system, mine.user + mine.system
 
 
 def copy_in_threads(nbytes: int, threads: int) -> float:
@@ -100,21 +125,20 @@ def _copy(target: Tensor, source: Tensor) -> Callable[[], object]:
 
 
 def _matmul(device: torch.device, dtype: str) -> Reading:
-    """Operations a second of a square product; multiplication and addition count as two."""
-    size = SMALLEST
+    """Operations a second of a square product, the best of growing sizes.
+
+    Multiplication and addition count as two.
+    """
+    size, seconds, best = SMALLEST, 0.0, 0.0
     try:
-        while size < LARGEST and _once(_product(device, dtype, size), device) < ENOUGH:
+        while size <= LARGEST and seconds < ENOUGH:
+            seconds = fastest(_product(device, dtype, size), device)
+            best = max(best, 2 * size**3 / seconds)
             size *= 2
-        seconds = fastest(_product(device, dtype, size), device)
-        return Reading("matmul", 2 * size**3 / seconds, dtype)
+        return Reading("matmul", best, dtype)
     except RuntimeError as error:
         why = str(error).strip().partition("\n")[0]
         return Reading(NOTE, detail=f"{dtype} matrix products: torch says: {why}")
-
-
-def _once(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds of a single call, without the first."""
-    return fastest(work, device, batches=3, lasting=0.0)
 
 
 def _product(device: torch.device, dtype: str, size: int) -> Callable[[], object]:

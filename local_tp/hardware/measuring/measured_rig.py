@@ -13,7 +13,7 @@ from local_tp.core import Device, Link, LinkKind, Rig
 from local_tp.facts import Collective, PairFacts, PcieReading, Verdict
 from local_tp.hardware.measuring.cache import Measured
 from local_tp.hardware.measuring.killable import Outcome
-from local_tp.hardware.measuring.readings import NOTE, Reading
+from local_tp.hardware.measuring.readings import BUSY, NOTE, Reading
 
 SIXTEEN_BITS = ("bfloat16", "float16")
 
@@ -150,6 +150,12 @@ def with_unknown(rig: Rig, subject: str, lines: Sequence[str]) -> Rig:
 
 def _with_notes(rig: Rig, subject: str, outcome: Outcome) -> Rig:
     lines = [r.detail for r in outcome.readings if r.what == NOTE]
+    lines += [
+        f"at rest: other programs had {r.value:.0%} of the processor, so that its figures are too "
+        "low; let them rest, then local-tp doctor --measure --again"
+        for r in outcome.readings
+        if r.what == BUSY
+    ]
     if outcome.ending == "failed":
         lines.append(f"the test failed: {outcome.reason}")
     elif outcome.ending == "hangs":

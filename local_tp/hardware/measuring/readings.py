@@ -86,4 +86,5 @@ class Reading:
 
 
 READY = "ready"  # everything is loaded: from here on the time limit of the work counts
+BUSY = "busy"  # `value`: the share of the processor that other programs had meanwhile
 NOTE = "note"  # `detail` says in words what could not be measured

@@ -24,9 +24,13 @@ CAPPED_BELOW = 0.97  # of the default limit
 CAPPED_BELOW_RATED = 0.9  # of the rated power, where the board's own default is not known
 DEEP_CAP = 0.5
 HELD_DOWN = 0.7  # of the highest clock; a sound card at its default limit stays above
-# Where no limit was read: NVIDIA's cards slow down at 83 to 95 °C. Others may report a spot on
-# the chip that is sound at 100 °C, so they are not judged.
-HOT_FROM = 90
+# Where no limit was read: NVIDIA's cards slow down at 83 to 95 °C, AMD's when the hottest spot of
+# the chip reaches 110 °C, while its edge is cooler.
+HOT_FROM = {"cuda": 90, "rocm": 104}
+USUAL = {
+    "cuda": "most cards slow down between 83 and 95 °C",
+    "rocm": "AMD's cards slow down when the hottest spot reaches about 110 °C",
+}
 HEAT = ("thermal", "temperature", "overheat", "hot")
 BRAKE = ("power brake", "hw slowdown", "hardware slowdown")
 POWER = ("power cap", "power limit", "sw power")
@@ -89,15 +93,15 @@ def hot(rig: Rig) -> Iterator[Finding]:
     for card in discrete(rig):
         reasons = _active(card, HEAT)
         now, limit = card.facts.temperature, card.facts.temperature_limit
-        guessed = not limit and card.kind == "cuda" and is_busy(card)
-        least = limit or (HOT_FROM if guessed else None)
+        guessed = not limit and is_busy(card)
+        least = limit or (HOT_FROM.get(card.kind) if guessed else None)
         if not reasons and (now is None or not least or now < least):
             continue
         temperature = "temperature not read" if now is None else f"{now} °C"
         if limit:
             temperature += f", slows down at {limit} °C"
-        elif now is not None and now >= HOT_FROM and guessed:
-            temperature += ", its limit was not read; most cards slow down between 83 and 95 °C"
+        elif now is not None and least and now >= least:
+            temperature += f", its limit was not read; {USUAL[card.kind]}"
         yield HOT.finding(
             [card],
             card=label(card),
