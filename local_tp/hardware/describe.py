@@ -49,8 +49,8 @@ def _device(device: Device) -> list[str]:
         f"{_gib(device.free)} free of {_gib(device.total)}, {_gib(device.reserve)} of it kept back",
     ]
     if device.kind == "cpu":
-        if device.bandwidth is not None:
-            lines.append(f"one thread moves {device.bandwidth / 1e9:.1f} GB a second")
+        if device.facts.core_bandwidth is not None:
+            lines.append(f"one thread moves {device.facts.core_bandwidth / 1e9:.1f} GB a second")
         return lines
     display = {None: "unknown", True: "yes", False: "no"}[device.display]
     if device.kind == "cuda":

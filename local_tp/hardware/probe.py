@@ -97,6 +97,8 @@ def _placed(card: Device, function: pci.Function | None) -> Device:
             facts,
             pcie_card=None if known == PcieReading() else known,
             pcie_slot=pci.slot_above(function),
+            link_errors=pci.link_errors(function),
+            driver_in_use=function.driver,
             numa=pci.numa_node(function) if facts.numa is None else facts.numa,
             external=pci.is_external(function),
             chipset=pci.hangs_off_chipset(function),

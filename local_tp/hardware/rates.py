@@ -17,7 +17,7 @@ from local_tp import settings
 from local_tp.codec import decode
 from local_tp.core import DeviceKind
 from local_tp.errors import InputError
-from local_tp.rates import Efficiency, Rates, Wire
+from local_tp.rates import Attending, Efficiency, Rates, Wire
 
 T = TypeVar("T")
 GENERAL = "general"
@@ -39,9 +39,12 @@ class _Engine:
     ramp: float | None = None
     scores: float | None = None
     element: int | None = None
+    asleep: float | None = None
+    fused: bool | None = None
     launch: dict[DeviceKind, float] = field(default_factory=dict)
     efficiency: dict[str, Efficiency] = field(default_factory=dict)
     wires: dict[str, Wire] = field(default_factory=dict)
+    attention: dict[DeviceKind, Attending] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +76,12 @@ def _rates(read: _File, engine: str) -> Rates:
     launch: dict[DeviceKind, float] = {}
     efficiency: dict[str, Efficiency] = {}
     wires: dict[str, Wire] = {}
+    attention: dict[DeviceKind, Attending] = {}
     for one in reversed(line):
         launch |= one.launch
         efficiency |= one.efficiency
         wires |= one.wires
+        attention |= one.attention
     for kind in KINDS:
         if kind not in launch or f"{kind} other" not in efficiency:
             raise InputError(f"engine.{GENERAL}: launch and efficiency need an entry for {kind}")
@@ -96,6 +101,9 @@ def _rates(read: _File, engine: str) -> Rates:
         scores=_first((one.scores for one in line), 0.0),
         exchanges=_first((one.exchanges for one in line), 1.0),
         joule=read.joule,
+        attention=attention,
+        asleep=_first((one.asleep for one in line), 0.0),
+        fused=_first((one.fused for one in line), True),
     )
 
 

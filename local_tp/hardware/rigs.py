@@ -190,6 +190,7 @@ def _cpu(processor: _Processor, memory: _Memory) -> Device:
         reserve=min(GIB, total // 10),
         bandwidth=memory.channels * 8.0 * memory.speed * 1e6,
         ordered_stores=processor.architecture == "x86_64",
+        facts=CardFacts(cores=processor.cores),
     )
 
 

@@ -70,6 +70,9 @@ def add_node(root: Path, number: int, slot: str, version: int, cores: int = 0) -
 def test_a_radeon_with_everything_the_kernel_tells(tmp_path: Path) -> None:
     folder = add_radeon(tmp_path)
     write(folder, {"drm/card1/card1-HDMI-A-1/status": "connected"})
+    # Of the three links on the way only that between switch and slot is the slot's.
+    for place, errors in ((folder, 64), (folder.parent.parent, 1), (folder.parents[2], 2)):
+        write(place, {"aer_dev_correctable": f"RxErr 0\nRollover {errors}\nNonFatalErr 500"})
     add_node(tmp_path, 1, "0000:03:00.0", 110000)
     kfd = "sys/class/kfd/kfd/proc"
     write(tmp_path, {f"{kfd}/77/vram_51001": str(2 * GIB), "proc/77/comm": "llama-server"})
@@ -92,6 +95,7 @@ def test_a_radeon_with_everything_the_kernel_tells(tmp_path: Path) -> None:
     assert (facts.power_draw, facts.power_limit, facts.power_default) == (89.0, 315.0, 339.0)
     assert (facts.power_max, facts.temperature, facts.temperature_limit) == (390.0, 50, 100)
     assert (facts.utilization, facts.ecc_uncorrected, facts.numa) == (3, 2, None)
+    assert (facts.driver_in_use, facts.link_errors) == ("amdgpu", 3)
     assert facts.processes == (Process(77, "llama-server", 2 * GIB),)
     assert found.unknown == ()
     assert "0123456789abcdef" not in repr(card)

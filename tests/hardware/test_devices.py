@@ -27,7 +27,7 @@ def card(slot: str, name: str) -> Device:
     return Device(id=slot, kind="cuda", name=name, total=12 * GIB, free=11 * GIB, reserve=GIB)
 
 
-CPU = Device("cpu", "cpu", "Ryzen 9", 64 * GIB, 60 * GIB, GIB, bandwidth=21e9)
+CPU = Device("cpu", "cpu", "Ryzen 9", 64 * GIB, 60 * GIB, GIB, facts=CardFacts(core_bandwidth=21e9))
 FIRST = card("0000:01:00.0", "NVIDIA GeForce RTX 3060")
 SECOND = card("0000:41:00.0", "NVIDIA GeForce RTX 5090")
 THIRD = card("10000:01:00.0", "NVIDIA GeForce RTX 5090")

@@ -49,6 +49,7 @@ def test_an_arc_shows_the_link_to_its_slot(tmp_path: Path) -> None:
     assert (card.facts.clock, card.facts.clock_max) == (600, 2400)
     assert (card.facts.integrated, card.facts.architecture) == (False, "alchemist")
     assert card.facts.bar1_total == 256 * MIB
+    assert (card.facts.driver_in_use, card.facts.link_errors) == ("i915", None)
     assert found.unknown == (
         "0000:03:00.0: the driver does not tell how much of its memory is in use",
     )

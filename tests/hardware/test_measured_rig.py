@@ -8,7 +8,7 @@ import pytest
 from small_rigs import A, B, card, linked, processor, rig
 
 from local_tp.core import Link, Rig
-from local_tp.facts import Collective, PairFacts, PcieReading, SoftwareFacts
+from local_tp.facts import CardFacts, Collective, PairFacts, PcieReading, SoftwareFacts
 from local_tp.hardware.measuring.cache import Measured
 from local_tp.hardware.measuring.killable import Ending, Outcome
 from local_tp.hardware.measuring.measured_rig import (
@@ -119,16 +119,20 @@ def test_the_processor_s_memory_is_the_host_s(probed: float | None) -> None:
     found = with_device(rig(cpu), cpu, measured(*readings, Reading("matmul", 1e11, "float32")))
     assert (found.host.memory_bandwidth, found.host.memory_bandwidth_one) == (40e9, 9e9)
     assert found.host.matmul == (("float32", 1e11),)
-    assert found.devices[0].bandwidth == 9e9
+    assert found.devices[0].bandwidth == 40e9
+    assert found.devices[0].facts.core_bandwidth == 9e9
     assert device_line(found, "cpu") == (
         "  memory 40.0 GB/s by all cores, 9.0 GB/s by one; float32 100 GOPS"
     )
 
 
 def test_the_probe_s_look_at_memory_stays_where_nothing_was_measured() -> None:
-    cpu = replace(processor(), bandwidth=8e9)
-    found = with_device(rig(cpu), cpu, measured(Reading("bandwidth", 40e9, "all"), ending="hangs"))
-    assert found.devices[0].bandwidth == 8e9
+    cpu = replace(processor(), bandwidth=8e9, facts=CardFacts(core_bandwidth=8e9))
+    found = with_device(rig(cpu), cpu, measured(ending="hangs")).devices[0]
+    assert (found.bandwidth, found.facts.core_bandwidth) == (8e9, 8e9)
+    half = measured(Reading("bandwidth", 40e9, "all"), ending="hangs")
+    found = with_device(rig(cpu), cpu, half).devices[0]
+    assert (found.bandwidth, found.facts.core_bandwidth) == (40e9, 8e9)
 
 
 def test_a_good_pair() -> None:

@@ -14,6 +14,7 @@ from local_tp.core import Device, Link, Pcie, Rig
 from local_tp.facts import CardFacts, NvLink, PairFacts, PcieReading, Process
 from local_tp.hardware.catalog import with_catalog
 from local_tp.hardware.devices import default_devices, resolve_devices, why_left_out
+from local_tp.hardware.diagnose import diagnose
 from local_tp.hardware.live.nvidia_card import bare_program
 
 MIB = 1024**2
@@ -28,6 +29,10 @@ print(json.dumps(encode(probe(Path(sys.argv[1])))))
 assert "torch" not in sys.modules
 """
 
+CORRECTED = (  # the kernel's counters, with blanks for a link's fault and for what is advisory
+    "RxErr 0\nBadTLP {0}\nBadDLLP 0\nRollover 0\nTimeout 0\nNonFatalErr {1}\nCorrIntErr 0\n"
+    "HeaderOF 0\nTOTAL_ERR_COR 99"
+)
 BOTH = CardFacts(
     vendor="nvidia",
     processes=(
@@ -161,6 +166,8 @@ def test_eight_cards_on_a_switch(stub: Path, tmp_path: Path) -> None:
     card = found.devices[7].facts
     assert (card.numa, card.ecc, card.ecc_uncorrected) == (1, True, 3)
     assert (card.mig, card.compute_mode) == (False, "Exclusive_Process")
+    pending = [device.facts.remap_pending for device in found.devices]
+    assert pending == [number == 5 for number in range(8)]
     assert {port.peer for port in card.nvlinks} == {"switch"}
     assert found.unknown == ()
 
@@ -252,12 +259,16 @@ def test_the_whole_probe_adds_what_the_bus_knows(stub: Path, tmp_path: Path) -> 
     card = port / "0000:0a:00.0"
     files = {"vendor": "0x10de", "device": "0x2504", "class": "0x030000", "numa_node": "1"}
     files |= {"max_link_width": "16", "max_link_speed": "16.0 GT/s PCIe", "removable": "removable"}
+    files |= {"aer_dev_correctable": CORRECTED.format(8, 21)}
     bridge = {"vendor": "0x8086", "device": "0x1234", "class": "0x060400"}
     bridge |= {"max_link_width": "4", "max_link_speed": "8.0 GT/s PCIe"}
+    bridge |= {"aer_dev_correctable": CORRECTED.format(4, 0)}
     card.mkdir(parents=True)
     for folder, texts in ((card, files), (port, bridge)):
         for name, text in texts.items():
             (folder / name).write_text(f"{text}\n")
+    (tmp_path / "sys/bus/pci/drivers/nvidia").mkdir(parents=True)
+    (card / "driver").symlink_to(tmp_path / "sys/bus/pci/drivers/nvidia")
     listing = tmp_path / "sys/bus/pci/devices"
     listing.mkdir(parents=True)
     (listing / card.name).symlink_to(card)
@@ -268,6 +279,9 @@ def test_the_whole_probe_adds_what_the_bus_knows(stub: Path, tmp_path: Path) -> 
     assert placed.pcie_card == PcieReading(4, 16)
     assert placed.pcie_slot == PcieReading(3, 4)
     assert (placed.external, placed.numa) == (True, 1)
+    assert (placed.driver_in_use, placed.link_errors) == ("nvidia", 12)
+    assert placed.remap_pending is None
+    assert "pcie-errors" in {finding.id for finding in diagnose(rig)}
     assert rig.devices[1] == with_catalog(RTX_5060_TI)
     assert rig.devices[1].bandwidth == 448e9
     assert (rig.driver, rig.software.driver, rig.software.cuda_driver) == (

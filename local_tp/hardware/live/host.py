@@ -10,14 +10,14 @@ import math
 import platform
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 
 from local_tp.core import Device
-from local_tp.facts import HostFacts
+from local_tp.facts import CardFacts, HostFacts
 from local_tp.hardware.live.cgroup import cpu_quota
 from local_tp.hardware.live.host_facts import attempt, read_host_facts
 from local_tp.hardware.live.ram import Ram, read_ram
@@ -64,6 +64,7 @@ def read_host(root: Path = Path("/")) -> Host:
         ordered_stores=platform.machine().lower() in ORDERED_STORES,
     )
     cores = attempt("physical cores", lambda: _cores(root), 1, unknown)
+    cpu = replace(cpu, facts=CardFacts(cores=cores, core_bandwidth=bandwidth))
     facts = attempt(
         "host", lambda: read_host_facts(root, cpu.name, unknown), HostFacts(cpu.name), unknown
     )
@@ -77,7 +78,7 @@ def measure_bandwidth(nbytes: int) -> float:
     together reach more; what they reach is not measured here.
     """
     source = np.ones(nbytes, np.uint8)
-    target = np.zeros_like(source)
+    target = np.empty_like(source)
     np.copyto(target, source)  # the first touch of each page is the kernel's time, not memory's
     seconds: list[float] = []
     while len(seconds) < COPIES and sum(seconds) < COPY_SECONDS:

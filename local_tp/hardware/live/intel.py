@@ -83,6 +83,8 @@ def _device(card: pci.Function, root: Path) -> Device:
             bar1_total=None if integrated else window,
             pcie_card=None if inner else most,
             pcie_slot=None if integrated else pci.slot_above(card),
+            link_errors=None if integrated else pci.link_errors(card),
+            driver_in_use=card.driver,
             power_draw=sensors.draw,
             power_limit=sensors.limit,
             power_max=sensors.most,

@@ -93,6 +93,7 @@ class CardReading:
         state = self._optional("performance state", "PerformanceState")
         persistent = self._optional("persistence mode", "PersistenceMode")
         ecc = self._optional("ECC", "CurrentEccMode")
+        remapped = self._optional("remapped memory rows", "RemappedRows")
         mig = self._optional("MIG mode", "MigMode")
         fastest = _known(self._optional("the card's PCIe generation", "GpuMaxPcieLinkGeneration"))
         limits = self._optional("power limits", "PowerManagementLimitConstraints")
@@ -118,6 +119,7 @@ class CardReading:
             utilization=utilization and utilization.gpu,
             ecc=None if ecc is None else bool(ecc),
             ecc_uncorrected=self._uncorrected() if ecc else None,
+            remap_pending=None if remapped is None else bool(remapped[2]),
             mig=None if mig is None else bool(mig[0]),
             compute_mode=self._word("compute mode", "ComputeMode", COMPUTE_MODES),
             persistence=None if persistent is None else bool(persistent),

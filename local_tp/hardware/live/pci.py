@@ -6,6 +6,7 @@ it sits, what the slot above can do and whether a cable leads to it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ _INTEL_CARD_SWITCHES = frozenset({0x4FA0, 0x4FA1, 0x4FA4, 0xE2F0, 0xE2F1, 0xE2FF
 _AMD_CHIPSETS = range(0x43A0, 0x4400)
 _X570_SWITCH = 0x57AD
 _INTEL_CHIPSET_SLOTS = frozenset({"1b", "1c", "1d"})  # of root ports; the processor's are 01 and 06
+_LINK_ERRORS = re.compile(r"^(?:RxErr|BadTLP|BadDLLP|Rollover|Timeout) (\d+)$", re.MULTILINE)
 _NAME_TABLES = ("usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids", "usr/share/pci.ids")
 
 
@@ -84,8 +86,7 @@ def pcie(function: Function) -> Pcie:
 
     Behind a switch of their own, cards show the link inside the card, which says nothing.
     """
-    inside = [bridge for bridge in _above(function) if _on_card(bridge, function)]
-    end = inside[-1] if inside else function
+    end = _outer_end(function)
     now, most = _reading(end, "current"), _reading(end, "max")
     slot = slot_above(function) or PcieReading()
     return Pcie(
@@ -98,14 +99,24 @@ def pcie(function: Function) -> Pcie:
 
 def card_most(function: Function) -> PcieReading | None:
     """What the card could do in the best slot."""
-    inside = [bridge for bridge in _above(function) if _on_card(bridge, function)]
-    return _or_none(_reading(inside[-1] if inside else function, "max"))
+    return _or_none(_reading(_outer_end(function), "max"))
 
 
 def slot_above(function: Function) -> PcieReading | None:
     """What the slot that holds the card can do."""
     above = bridges(function)
     return _or_none(_reading(above[0], "max")) if above else None
+
+
+def link_errors(function: Function) -> int | None:
+    """Corrected errors since the start, counted at both ends of the link between card and slot.
+
+    Errors that are merely advisory, which healthy cards report too, are none of the link's.
+    """
+    ends = (_outer_end(function), *bridges(function)[:1])
+    texts = [text for end in ends if (text := end.text("aer_dev_correctable")) is not None]
+    counts = [int(count) for text in texts for count in _LINK_ERRORS.findall(text)]
+    return sum(counts) if texts else None
 
 
 def is_external(function: Function) -> bool | None:
@@ -167,6 +178,12 @@ def read_number(path: Path) -> int | None:
         return None if text is None else int(text)
     except ValueError:
         return None
+
+
+def _outer_end(function: Function) -> Function:
+    """The function that meets the slot: the card's, or the upper port of the card's own switch."""
+    inside = [bridge for bridge in _above(function) if _on_card(bridge, function)]
+    return inside[-1] if inside else function
 
 
 def _above(function: Function) -> Sequence[Function]:

@@ -37,8 +37,10 @@ def with_device(rig: Rig, device: Device, measured: Measured) -> Rig:
         known = replace(known, bandwidth=rates.get(("bandwidth", ""), device.bandwidth))
         return _with(rig, known)
     one = rates.get(("bandwidth", "one"))
-    # A plan counts what one rank's thread moves; the probe's quick look gives way to a measurement.
-    known = replace(known, bandwidth=one or device.bandwidth)
+    facts = replace(facts, core_bandwidth=one or facts.core_bandwidth)
+    # The probe's quick look, by one thread, gives way to a measurement.
+    all_cores = rates.get(("bandwidth", "all"))
+    known = replace(known, bandwidth=all_cores or device.bandwidth, facts=facts)
     host = replace(
         rig.host,
         memory_bandwidth=rates.get(("bandwidth", "all"), rig.host.memory_bandwidth),

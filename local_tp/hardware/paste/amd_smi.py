@@ -7,8 +7,9 @@ number; sections of `list`, `static`, `metric` and `process` may come in any ord
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from local_tp.core import Pcie
 from local_tp.facts import CardFacts, PcieReading, Process, SoftwareFacts
@@ -75,21 +76,35 @@ def parse(lines: Sequence[Line]) -> Sighting:
     reading = _Reading()
     for line in lines:
         _line(line.text[:2000], reading)
-    cards = {index: _card(values) for index, values in reading.values.items()}
-    for place, slot in enumerate(reading.labels):
-        _add(cards, place, Card(slot=slot))
+    more = {place: Card(slot=slot) for place, slot in enumerate(reading.labels)}
     for index, card in reading.cards.items():
-        _add(cards, index, card)
-    for index, told in reading.processes.items():
-        processes = tuple(map(_process, told))
-        _add(cards, index, Card(facts=CardFacts(processes=processes)))
-    numbers = sorted(cards)[: MOST_CARDS + 1]
-    vendor = CardFacts(vendor="amd")
-    return Sighting(
-        "amd-smi",
-        cards=tuple(overlay(replace(cards[n], number=n), Card(facts=vendor)) for n in numbers),
-        pairs=reading.matrix.pairs({number: place for place, number in enumerate(numbers)}),
+        _add(more, index, card)
+    told = sighting(reading.values, reading.processes, more)
+    places = {
+        card.number: place for place, card in enumerate(told.cards) if card.number is not None
+    }
+    return replace(
+        told,
+        pairs=reading.matrix.pairs(places),
         software=SoftwareFacts(driver=reading.driver),
+    )
+
+
+def sighting(
+    values: Mapping[int, Mapping[str, str]],
+    processes: Mapping[int, Sequence[Mapping[str, str]]],
+    more: Mapping[int, Card] = MappingProxyType({}),
+) -> Sighting:
+    """The cards that these are about, by number: entries, programs, and what else is known."""
+    cards = {index: _card(told) for index, told in values.items()}
+    for index, card in more.items():
+        _add(cards, index, card)
+    for index, running in processes.items():
+        _add(cards, index, Card(facts=CardFacts(processes=tuple(map(_process, running)))))
+    numbers = sorted(cards)[: MOST_CARDS + 1]
+    vendor = Card(facts=CardFacts(vendor="amd"))
+    return Sighting(
+        "amd-smi", cards=tuple(overlay(replace(cards[n], number=n), vendor) for n in numbers)
     )
 
 
@@ -183,7 +198,7 @@ def _memory(text: str) -> Card:
     return Card(total=total, free=free, facts=CardFacts(used=used))
 
 
-def _card(values: dict[str, str]) -> Card:
+def _card(values: Mapping[str, str]) -> Card:
     def first(*names: str) -> str | None:
         return next((text for name in names if (text := known(values.get(name)))), None)
 
@@ -226,7 +241,7 @@ def _card(values: dict[str, str]) -> Card:
     )
 
 
-def _process(told: dict[str, str]) -> Process:
+def _process(told: Mapping[str, str]) -> Process:
     memory = size(told.get("VRAM_MEM") or told.get("MEM_USAGE"))
     return Process(whole(told.get("PID")), program(told.get("NAME")), memory)
 

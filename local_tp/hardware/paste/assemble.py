@@ -21,6 +21,7 @@ from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Pair, Sighting, o
 
 MIB = 1024**2
 _MOBILE = re.compile(r"Laptop GPU|Max-Q|Mobile")
+_MUCH = 0.1  # of a card's memory
 BUSY = 90  # percent: a card that is in use so much has its link at full speed
 _ASLEEP = frozenset(f"P{number}" for number in range(6, 16))
 _KINDS: dict[Vendor, DeviceKind] = {"nvidia": "cuda", "amd": "rocm", "intel": "xpu"}
@@ -62,7 +63,7 @@ def assemble(sightings: Sequence[Sighting], around: str) -> tuple[Rig, tuple[str
         devices = _with_external(devices)
     devices = [with_hidden(device, host.wsl) for device in devices]
     unknown = [*base.unknown, *merger.unknown]
-    unknown += _missing(devices)
+    unknown += [*_missing(devices), *_uncounted(merger.cards, ids, devices)]
     links = [_link(pair, ids) for pair in merger.pairs.values()]
     rig = Rig(
         devices=tuple(sorted(devices, key=in_slot_order)),
@@ -92,7 +93,7 @@ def _limited(sighting: Sighting) -> Sighting:
 
 
 def _add_ways(merger: Merger, sightings: Sequence[Sighting]) -> None:
-    """The paths that follow from the bridges above the cards, where no driver told them."""
+    """The paths that follow from bridges above the cards or from nodes, where none was told."""
     ways = {slot: way for sighting in reversed(sightings) for slot, way in sighting.ways}
     slots = [None if known.card.facts.integrated else known.card.slot for known in merger.cards]
     if ways and not any(known.card.slot in ways for known in merger.cards):
@@ -100,7 +101,8 @@ def _add_ways(merger: Merger, sightings: Sequence[Sighting]) -> None:
             "which parts of the PCI tree are graphics cards: the output of `lspci -tv` has their "
             "names, that of nvidia-smi or rocm-smi their places"
         )
-    for a, b, path in pci_ways.paths(slots, ways):
+    nodes = [None if k.card.facts.integrated else k.card.facts.numa for k in merger.cards]
+    for a, b, path in (*pci_ways.paths(slots, ways), *pci_ways.across_nodes(nodes)):
         told = merger.pairs.get((a, b), Pair(a, b))
         if told.facts.path is None:
             merger.pairs[a, b] = replace(told, facts=replace(told.facts, path=path))
@@ -176,19 +178,23 @@ def _loaded(card: Card) -> Card:
 
 
 def _measured(card: Card, machine: Sighting) -> Card:
-    """The card with its memory: the PC's where it has none, and in use by the share that is."""
+    """The card with its memory: the PC's where it has none, and in use by the share that is.
+
+    A share of memory that no text tells is one of what the model is sold with.
+    """
     row = find(card.name) if card.name and card.total is None else None
     if card.facts.vendor == "nvidia" and (card.facts.integrated or (row and row.integrated)):
         facts = replace(card.facts, integrated=True)
         card = replace(card, total=machine.ram, free=machine.available_ram, facts=facts)
-    if card.total is None or card.facts.used is not None:
+    total = card.total if card.total is not None else row.memory if row else None
+    if total is None or card.facts.used is not None:
         return card
     if card.used_share is None:
         # Less than all being free may be what a driver keeps for itself: nobody's use.
-        unused = 0 if card.free == card.total else None
+        unused = 0 if card.free == total else None
         return replace(card, facts=replace(card.facts, used=unused))
-    used = round(card.used_share * card.total)
-    free = card.total - used if card.free is None else card.free
+    used = round(card.used_share * total)
+    free = total - used if card.free is None and card.total is not None else card.free
     return replace(card, free=free, facts=replace(card.facts, used=used))
 
 
@@ -209,6 +215,20 @@ def _missing(devices: Sequence[Device]) -> list[str]:
         f"{', '.join(device.id for device in those)}: {what}"
         for what, those in lacking.items()
         if those
+    ]
+
+
+def _uncounted(cards: Sequence[Known], ids: Sequence[str], devices: Sequence[Device]) -> list[str]:
+    """Much memory in use, of a total that neither a text nor the catalog tells."""
+    used = {device.id: device.facts.used for device in devices}
+    return [
+        f"{identity}: {share:.0%} of its memory is in use, and how much it has is not in the "
+        "text: `rocm-smi --showmeminfo vram` tells"
+        for identity, known in zip(ids, cards, strict=True)
+        if (share := known.card.used_share) is not None
+        and share >= _MUCH
+        and used[identity] is None
+        and not known.card.facts.integrated
     ]
 
 

@@ -33,6 +33,11 @@ _COMMAND = re.compile(r"(?:\bKernel c|\bC)ommand line:\s*(\S.*)|\A(BOOT_IMAGE=\S
 _AER = re.compile(
     r"\b(?:nvidia|nouveau|amdgpu|radeon|i915|xe) "
     r"([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.0): .{0,20}?PCIe Bus Error: severity=Correct"
+    r"(?!ed, type=Transaction)"  # advisory, as healthy cards report too
+)
+_DETAIL = re.compile(  # of an error that was told of before
+    r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]: {1,6}"
+    r"(?:device \[[0-9a-f:]{9}\] error status|\[ {0,2}\d{1,2}\] [A-Z])"
 )
 _MOST_XIDS = 32  # of one card; more different ones say nothing more
 _ENABLED = "DMAR: IOMMU enabled"
@@ -49,8 +54,8 @@ def _starts(line: str) -> bool:
         _HANDLE in text
         or "NVRM" in text
         or "PCIe Bus Error: severity=" in text
-        or "AER: Corrected error" in text
-        or "AER: Multiple Corrected error" in text
+        or " AER: " in text
+        or bool(_DETAIL.search(text))
         or _ENABLED in text
         or driver_words.said(text) is not None
         or "NVML library version" in text

@@ -11,12 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from local_tp.facts import PairFacts
+from local_tp.facts import PairFacts, Verdict
 from local_tp.hardware.paste import mig
 from local_tp.hardware.paste.sighting import Card, Order, Pair, Sighting, overlay
 
 _TELLING = ("total", "capability")
 _VAGUE = {"not-supported", "unknown"}
+_WRONG: frozenset[Verdict | None] = frozenset({"broken", "hangs", "failed"})
 
 
 @dataclass(slots=True)
@@ -203,14 +204,15 @@ _NOTHING = Card().facts
 
 
 def _both(first: Pair, second: Pair) -> Pair:
-    """A reason why peer-to-peer is off says more than that it is."""
+    """A reason why peer-to-peer is off says more than that it is; a copy gone wrong counts."""
     merged = overlay(first, second)
     reasons = {
         name: getattr(second.facts, name)
         for name in ("read", "write")
         if getattr(first.facts, name) in _VAGUE and getattr(second.facts, name)
     }
-    facts: PairFacts = replace(merged.facts, **reasons)
+    verdict = second.facts.verdict if second.facts.verdict in _WRONG else merged.facts.verdict
+    facts: PairFacts = replace(merged.facts, verdict=verdict, **reasons)
     return replace(merged, facts=facts)
 
 

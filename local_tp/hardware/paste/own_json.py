@@ -1,4 +1,4 @@
-"""JSON in a pasted text: our own report, whose rig reads back exactly, and `rocm-smi --json`.
+"""JSON in a pasted text: our own report, whose rig reads back exactly, and that of other tools.
 
 Knows nothing of text around it. Numbers of attempts and depth are bounded: a text of nothing but
 braces costs no more than any other.
@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 from local_tp.codec import decode
 from local_tp.core import Rig
 from local_tp.errors import InputError
+from local_tp.hardware.paste.amd_smi_json import LIST
 from local_tp.hardware.paste.sighting import Sighting
 from local_tp.hardware.paste.text import Line
 
 _ATTEMPTS = 8
+_BEGINS = re.compile(r"\s*(?:\{|\[\s*(?:\{|\Z))")
 _PART = r"[a-z_]{1,40}(?:\[\d{1,6}\])?"
 _PLACE = re.compile(rf"{_PART}(?:\.{_PART}){{0,8}}\Z")
 
@@ -31,11 +33,11 @@ class Found(NamedTuple):
 
 
 def objects(lines: Sequence[Line]) -> Iterator[Found]:
-    """The JSON objects that begin a line and end one."""
+    """The JSON objects that begin a line and end one; a list of some stands under `LIST`."""
     decoder = json.JSONDecoder()
     attempts, place = 0, 0
     while place < len(lines) and attempts < _ATTEMPTS:
-        if not lines[place].text.lstrip().startswith("{"):
+        if not _BEGINS.match(lines[place].text):
             place += 1
             continue
         attempts += 1
@@ -46,6 +48,8 @@ def objects(lines: Sequence[Line]) -> Iterator[Found]:
             place += 1
             continue
         stop = place + rest.count("\n", 0, end) + 1
+        if isinstance(value, list):
+            value = {LIST: value}
         if isinstance(value, dict):
             yield Found(place, stop, value)
         place = stop

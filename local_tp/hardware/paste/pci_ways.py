@@ -1,7 +1,7 @@
 """How far apart two cards are, by the bridges on the way to each of them.
 
 Knows nothing of text. A way is the root complex and then a bridge for each step; whether two root
-complexes share a socket no way can say.
+complexes share a socket no way can say, but cards of different NUMA nodes do not share a root.
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ def paths(slots: Sequence[str | None], ways: Mapping[str, Way]) -> Iterator[tupl
     for (i, a), (j, b) in combinations(known, 2):
         if found := path(a, b):
             yield i, j, found
+
+
+def across_nodes(nodes: Sequence[int | None]) -> Iterator[tuple[int, int, Path]]:
+    """(place, place, path) of each two cards whose NUMA nodes are known and differ."""
+    known = [(i, node) for i, node in enumerate(nodes) if node is not None]
+    for (i, a), (j, b) in combinations(known, 2):
+        if a != b:
+            yield i, j, "SYS"
 
 
 def path(a: Way, b: Way) -> Path | None:

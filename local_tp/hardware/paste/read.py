@@ -27,16 +27,19 @@ _TRUST = (
     "nvidia-smi",
     "amd-smi",
     "rocm-smi",
+    "xpu-smi",
     "rocminfo",
     "lspci",
     "report",
     "complaints",
     "nvidia-smi -L",
     "lspci -tv",
+    "simpleP2P",
     "p2pBandwidthLatencyTest",
     "nccl-tests",
     "nvidia-smi topo",
     "collect_env",
+    "dxdiag",
 )
 
 

@@ -22,10 +22,15 @@ from local_tp.hardware.paste.values import known, number, program, whole
 _BANNER = re.compile(
     r"={3,}.{0,10}ROCm System Management Interface|={3,}.{0,20}End of ROCm SMI Log"
 )
-_SECTION = re.compile(r"={3,}\s{0,4}[A-Z][\w ()/&-]{2,60}={3,}\s*\Z")
+_SECTION = re.compile(r"={3,}\s{0,4}(?:% )?[A-Za-z][\w ()/&-]{2,60}={3,}\s*\Z")
 _VALUE = re.compile(r"\s*(?:ERROR:\s*)?GPU\[(\d{1,3})\]\s*:\s*(\S.{0,300})")
 _HEADER = re.compile(r"\s*(?:GPU|Device)\s+(?:DID|Temp|Node|NODE|AvgPwr|\[).{0,300}")
 _ROW = re.compile(r"\s*(\d{1,3})\s+(\S.{0,300})")
+# Of releases 5.7 to 6.0: half a name below each row.
+_NAME = re.compile(
+    r"\s{6,}(?:Name \(20 chars\)"
+    r"|(?!GPU\d)(?=.{3,20}\Z)[A-Z][\w/\[\]().-]*(?: [\w/\[\]().-]+){0,4}\Z)"
+)
 _JSON_CARD = re.compile(r'\s*"card(\d{1,3})"\s*:\s*\{')
 _JSON_VALUE = re.compile(r'\s*"([^"]{1,80})"\s*:\s*"([^"]{0,200})",?\s*\Z')
 _RULE = re.compile(r"\s*[=-]{10,}\s*\Z|\s*\(DID,")
@@ -49,6 +54,7 @@ def _starts(line: str) -> bool:
         or _HEADER.match(line)
         or _JSON_CARD.match(line)
         or "between two GPUs" in line
+        or "= Concise Info =" in line
         or _PIDS.match(line)
     )
 
@@ -60,7 +66,8 @@ def _continues(line: str) -> bool:
         or _RULE.match(line)
         or _PROCESS.match(line)
         or _NO_PIDS.match(line)
-        or re.match(r"\s*\d{1,3}\s+(?:\d+\s+)?(?:\d|0x|[0-9a-f]{4}\b|N/A|None)", line)
+        or re.match(r"\s*\d{1,3}\s+(?:\d+\s+)?(?:\d|\[?0x|[0-9a-f]{4}\b|N/A|None)", line)
+        or _NAME.match(line)
         or (_MATRIX.match(line) and "NV" not in line)
         or _JSON_VALUE.match(line)
         or line.strip() in ("}", "},", "{")

@@ -1,7 +1,8 @@
 """`rocm-smi --showtopo`: weight, hops, type and reach of the way between two cards.
 
 Knows nothing of cards but their numbers. The driver's hops say how far: two are one host bridge,
-three or more lead over the link between processors. XGMI is AMD's counterpart of NVLink.
+three or more lead over the link between processors. Its weights say the same, for each way between
+a card and a processor weighs 20. XGMI is AMD's counterpart of NVLink.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _TITLE = re.compile(
 )
 _CELLS = re.compile(r"\s*GPU(\d{1,3})((?:\s+\S{1,12}){1,64})\s*\Z")
 _LABELS = re.compile(r"\s*(?:GPU\d{1,3}\s*){1,64}\Z")
+_WEIGHT_OF_ONE_BRIDGE = 40
 _JSON = re.compile(
     r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,3}) and (\d{1,3})"
 )
@@ -70,7 +72,7 @@ class MatrixReader:
             xgmi = told.get("link type", "").upper() == "XGMI"
             reach = told.get("link accessibility", "").lower()
             state = PairFacts(
-                path="nvlink" if xgmi else _path(told.get("hops")),
+                path="nvlink" if xgmi else _path(told),
                 read="ok" if reach == "true" else "not-supported" if reach == "false" else None,
             )
             pairs.add(place[a], place[b], state, kind="nvlink" if xgmi else None)
@@ -83,7 +85,8 @@ def weights(name: str, value: str, matrix: MatrixReader) -> None:
         matrix.say(match[1].lower(), int(match[2]), int(match[3]), value)
 
 
-def _path(hops: str | None) -> Path | None:
-    if not hops or not hops.isdecimal():
-        return None
-    return "PHB" if int(hops[:4]) <= 2 else "SYS"
+def _path(told: Mapping[str, str]) -> Path | None:
+    for what, of_one_bridge in (("hops", 2), ("weight", _WEIGHT_OF_ONE_BRIDGE)):
+        if (word := told.get(what, "")).isdecimal():
+            return "PHB" if int(word[:4]) <= of_one_bridge else "SYS"
+    return None

@@ -7,12 +7,14 @@ lines too; time is linear in the text, because each line is asked about once or 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from local_tp.hardware.paste import (
     amd_smi,
+    amd_smi_json,
     boltctl,
+    dxdiag,
     environment,
     issue_report,
     kernel_log,
@@ -23,12 +25,14 @@ from local_tp.hardware.paste import (
     p2p_test,
     rocm,
     rocminfo,
+    simple_p2p,
     smi_csv,
     smi_details,
     smi_list,
     smi_table,
     smi_xml,
     topology,
+    xpu_smi,
 )
 from local_tp.hardware.paste.sighting import Kind, Sighting
 from local_tp.hardware.paste.text import Line
@@ -36,12 +40,14 @@ from local_tp.hardware.paste.text import Line
 # Asked in this order: what is least like anything else comes first.
 KINDS: tuple[Kind, ...] = (
     smi_xml.KIND,
+    xpu_smi.KIND,
     smi_table.KIND,
     rocminfo.KIND,
     amd_smi.KIND,
     topology.KIND,
     kernel_log.KIND,
     p2p_test.KIND,
+    simple_p2p.KIND,
     nccl_tests.KIND,
     rocm.KIND,
     smi_csv.KIND,
@@ -51,6 +57,7 @@ KINDS: tuple[Kind, ...] = (
     smi_list.KIND,
     issue_report.KIND,
     boltctl.KIND,
+    dxdiag.KIND,
     environment.KIND,
 )
 _SHOWN = 1024  # characters of a line that say which kind it is of
@@ -85,7 +92,7 @@ def split(lines: Sequence[Line]) -> Split:
     rest: list[Line] = []
     place = 0
     for found in own_json.objects(lines):
-        told = own_json.read_rig(found, lines) or rocm.parse_json(found.value)
+        told = own_json.read_rig(found, lines) or next(filter(None, _by_tool(found.value)), None)
         if told is None:
             continue
         sightings.append(told)
@@ -93,6 +100,11 @@ def split(lines: Sequence[Line]) -> Split:
         place = found.stop
     _blocks(lines[place:], blocks, rest)
     return Split(tuple(blocks), tuple(sightings), tuple(rest))
+
+
+def _by_tool(value: Mapping[str, Any]) -> Iterator[Sighting | None]:
+    for parse in (rocm.parse_json, amd_smi_json.parse, xpu_smi.parse_json):
+        yield parse(value)
 
 
 def _blocks(lines: Sequence[Line], blocks: list[Block], rest: list[Line]) -> None:

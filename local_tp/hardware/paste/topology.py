@@ -1,8 +1,9 @@
 """`nvidia-smi topo -m` and `topo -p2p r|w|n|a|p`: a matrix of words between cards.
 
-Knows nothing of cards but their numbers. Columns and rows of network cards, affinities and the
-legend are passed over; rows may be missing or cut, and all line ends may be lost. What a matrix
-leaves out is said, for it is not the same as nothing being there.
+Knows nothing of cards but their numbers. Columns and rows of network cards and the legend are
+passed over; rows may be missing or cut, and all line ends may be lost. What a matrix leaves out is
+said, for it is not the same as nothing being there. Drivers that print no NUMA node print the
+processors near each card, and cards without a common one are on different nodes.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _STATES: Mapping[str, P2pStatus] = MappingProxyType(
     }
 )  # fmt: skip
 _MOST_ROWS = 400
+_MOST_PROCESSORS = 4095
 _DOTS = re.compile(r"\.{2,}|…|⋮")
 _NVLINK = re.compile(r"NV(\d{1,2})\Z")
 
@@ -74,6 +76,7 @@ class _Matrix:
     columns: list[str] = field(default_factory=list)
     pairs: Pairs = field(default_factory=Pairs)
     numbers: dict[int, int | None] = field(default_factory=dict)  # card -> its NUMA node
+    processors: dict[int, str] = field(default_factory=dict)  # card -> those near it
     strange: list[str] = field(default_factory=list)
     more: bool = False  # than cards that any machine has
     dots: bool = False  # in place of rows or columns
@@ -100,16 +103,39 @@ def parse(lines: Sequence[Line]) -> Sighting:
         matrix.strange.append(say)
     matrix.strange += _left_out(matrix, lines[0].number)
     _use_pcie(matrix)
+    told = set(matrix.numbers.values()) - {None}
+    nodes = matrix.numbers if told else _nodes(matrix)
     order = sorted(matrix.numbers)
     place = {number: i for i, number in enumerate(order)}
     pairs = Pairs()
     for pair in matrix.pairs.all():
         pairs.add(place[pair.a], place[pair.b], pair.facts, kind=pair.kind)
     cards = tuple(
-        Card(number=number, facts=CardFacts(vendor="nvidia", numa=matrix.numbers[number]))
+        Card(number=number, facts=CardFacts(vendor="nvidia", numa=nodes.get(number)))
         for number in order
     )
     return Sighting("nvidia-smi topo", cards=cards, pairs=pairs.all(), unread=tuple(matrix.strange))
+
+
+def _nodes(matrix: _Matrix) -> dict[int, int | None]:
+    """NUMA nodes by the processors near each card, where there is more than one such set."""
+    sets = {text: _processors(text) for text in matrix.processors.values()}
+    lists = sorted(sets, key=lambda text: min(sets[text], default=0))
+    apart = sum(map(len, sets.values())) == len(frozenset[int]().union(*sets.values()))
+    if len(sets) < 2 or not apart or not all(sets.values()):
+        return {}
+    return {number: lists.index(text) for number, text in matrix.processors.items()}
+
+
+def _processors(text: str) -> frozenset[int]:
+    """The numbers in a list such as `0-15,32-47`; none in what is no such list."""
+    found: set[int] = set()
+    for part in text.strip(",").split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or len(first + last) > 10:
+            return frozenset()
+        found.update(range(int(first), min(int(last or first), _MOST_PROCESSORS) + 1))
+    return frozenset(found)
 
 
 def _left_out(matrix: _Matrix, line: int) -> list[str]:
@@ -185,6 +211,8 @@ def _row(text: str, matrix: _Matrix) -> None:
         if target and matrix.knows(int(target[1])):
             _say(matrix, a, int(target[1]), word)
     rest = cells[len(columns) :]
+    if rest and (word := rest[0]) not in ("N/A", "NA"):
+        matrix.processors[a] = word
     if len(rest) >= 2 and rest[1].isdecimal() and len(rest[1]) < 4:
         matrix.numbers[a] = int(rest[1])
 

@@ -1,4 +1,4 @@
-"""Takes off what stands in front of every line: quotation marks, list bullets, times of a log.
+"""Takes off what stands before every line: quotation marks, bullets, line numbers, a log's times.
 
 Knows nothing of any tool's output. A mark is taken off only where nearly all lines have it, so
 that a tool's own signs stay; indentation, where all of a text or a paragraph has it.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
+
+from local_tp.hardware.paste.line_numbers import without_numbers
 
 _TIME = (
     r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -36,7 +38,7 @@ def unwrapped(lines: Sequence[str]) -> list[str]:
     """The lines without the marks and the indentation that were put in front of them."""
     plain = _unescaped(list(lines))
     for _ in range(_MOST_MARKS):
-        plain = _without_indent(plain)
+        plain = without_numbers(_without_indent(plain))
         mark = next((mark for mark, share in _MARKS if _is_everywhere(mark, share, plain)), None)
         if mark is None:
             break

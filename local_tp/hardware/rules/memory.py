@@ -150,13 +150,15 @@ def programs(rig: Rig) -> Iterator[Finding]:
             taken, who = _unexplained(card), "programs or a desktop that the reading does not name"
             if card.display is True or taken < UNNAMED_FROM:
                 continue
-        heavy = card.total > 0 and taken >= HEAVY_SHARE * card.total
+        row = sold_as(card)
+        total = card.total or (row and row.memory) or 0
+        heavy = total > 0 and taken >= HEAVY_SHARE * total
         yield IN_USE.finding(
             [card],
             "warning" if heavy else "info",
             card=label(card),
             taken=gib(taken),
-            total=gib(card.total) if card.total else "an unknown amount",
+            total=gib(total) if total else "an unknown amount",
             who=who,
         )
 

@@ -158,7 +158,12 @@ SOCKETS = Advice(
     "info",
     "{far} of {all} pairs reach each other only across the processors' own link (SYS)",
     "copies across it carry about a tenth to a fifth less and answer later, on older boards half",
-    "keep a tensor split to cards of one side ({sides}), and give the sides stages of layers",
+    "{remedy}",
+)
+ONE_SIDE = "keep a tensor split to cards of one side ({sides}), and give the sides stages of layers"
+MOVE = (
+    "put the cards into slots of one processor (the board's manual says which are whose), or give "
+    "each a stage of layers, which crosses the link once a token"
 )
 IOMMU = Advice(
     "iommu-translates",
@@ -286,17 +291,29 @@ def slower(rig: Rig) -> Iterator[Finding]:
 
 
 def sockets(rig: Rig) -> Iterator[Finding]:
-    """Some cards close together and others across sockets: a matter of which ones to join."""
+    """Cards across sockets: a matter of which ones to join, or of where they are plugged in.
+
+    Where no pair is close nothing shows what SYS means there, and the cards' nodes must differ.
+    """
     known = [link for link in _pairs(rig) if link.facts.path]
     far = [link for link in known if link.facts.path == "SYS"]
     near = [link for link in known if link.facts.path != "SYS"]
-    if far and near and not is_guest(rig):
-        yield SOCKETS.finding(
-            _ends(far, rig),
-            far=len(far),
-            all=len(known),
-            sides=" or ".join(f"[{', '.join(side)}]" for side in _sides(far, near, rig)),
-        )
+    if not far or is_guest(rig) or rig.host.sockets == 1:
+        return
+    sides = _sides(far, near, rig) if near else _by_node(_ends(far, rig))
+    if len(sides) < 2:
+        return
+    words = " or ".join(f"[{', '.join(side)}]" for side in sides)
+    remedy = ONE_SIDE.format(sides=words) if any(len(side) > 1 for side in sides) else MOVE
+    yield SOCKETS.finding(_ends(far, rig), far=len(far), all=len(known), remedy=remedy)
+
+
+def _by_node(cards: list[Device]) -> list[list[str]]:
+    nodes: dict[int, list[str]] = defaultdict(list)
+    for card in cards:
+        if card.facts.numa is not None:
+            nodes[card.facts.numa].append(card.id)
+    return list(nodes.values())
 
 
 def _sides(far: list[Link], near: list[Link], rig: Rig) -> list[list[str]]:

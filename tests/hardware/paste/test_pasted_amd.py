@@ -8,6 +8,7 @@ import pytest
 from pasted_text import GIB, MIB, by_id, found, pairs, read
 
 from local_tp.core import Pcie
+from local_tp.hardware.diagnose import diagnose
 
 CONCISE = """\
 ======================== ROCm System Management Interface ========================
@@ -23,6 +24,19 @@ Device  Node  IDs              Temp    Power  Partitions          SCLK    MCLK  
 0       1     0x744c,   27211  51.0°C  49.0W  N/A, N/A, 0         136Mhz  1249Mhz  20.0%   auto  339.0W  95%    12%
 1       2     0x744c,   15417  41.0°C  20.0W  N/A, N/A, 0         35Mhz   96Mhz    0%      auto  339.0W  1%     0%
 """  # noqa: E501
+CONCISE_5 = """\
+========================================= Concise Info =========================================
+Device  [Model : Revision]    Temp    Power  Partitions      SCLK    MCLK    Fan     Perf  VRAM%  GPU%
+        Name (20 chars)       (Edge)  (Avg)  (Mem, Compute)
+================================================================================================
+0       [0x0834 : 0x01]       37.0°C  18.0W  N/A, N/A        930Mhz  350Mhz  14.51%  auto   97%   4%
+        Vega 20 [Radeon Pro
+1       [0x0834 : 0x01]       36.0°C  19.0W  N/A, N/A        930Mhz  350Mhz  14.51%  auto    0%   0%
+        Vega 20 [Radeon Pro
+================================================================================================
+=================================== % time GPU is busy ===================================
+GPU[0]\t\t: GPU use (%): 4
+"""  # noqa: E501
 OLDER = """\
 GPU  Temp   AvgPwr  SCLK    MCLK    PCLK           Fan    Perf  PwrCap  SCLK OD  MCLK OD  GPU%
 0    56.0c  11.0W   500Mhz  96Mhz   8.0GT/s, x16   30.2%  auto  203.0W  0%       5%       1%
@@ -33,6 +47,37 @@ KFD process information:
 PID  	PROCESS NAME	GPU(s)	VRAM USED  	SDMA USED	CU OCCUPANCY
 4711 	/opt/bin/ollama	1     	9663676416 	0        	UNKNOWN
 """
+
+
+def test_rows_with_half_a_name_below_them() -> None:
+    pasted = read(CONCISE_5)
+    told = [
+        (d.facts.temperature, d.facts.power_draw, d.facts.utilization) for d in pasted.rig.devices
+    ]
+    assert told == [(37, 18.0, 4), (36, 19.0, 0)]
+    assert any(line.startswith("GPU0: 97% of its memory is in use") for line in pasted.rig.unknown)
+    assert pasted.unread == ()
+
+
+SERIES = "GPU[0]\t\t: Card Series: \t\tAMD Radeon RX {}\n"
+
+
+@pytest.mark.parametrize("share", ["97%", "7%"])
+def test_a_share_of_memory_counts_of_what_the_model_is_sold_with(share: str) -> None:
+    text = CONCISE.replace("62%", share) + SERIES.format("7800 XT")
+    (card,) = read(text).rig.devices
+    used = round(int(share[:-1]) / 100 * 16 * GIB)
+    assert (card.total, card.free, card.facts.used) == (0, 0, used)
+    held = [f for f in diagnose(read(text).rig) if f.id == "memory-in-use"]
+    assert [f.severity for f in held] == ["warning" if share == "97%" else "info"]
+    assert f"{'15.5 GiB' if share == '97%' else '1.1 GiB'} of 16.0 GiB taken" in held[0].evidence
+
+
+def test_a_share_of_one_of_several_sizes_is_said_as_it_is() -> None:
+    rig = read(CONCISE_6).rig
+    assert [device.facts.used for device in rig.devices] == [None, None]
+    (line,) = [line for line in rig.unknown if "memory is in use" in line]
+    assert line.startswith("GPU0: 95% of its memory is in use, and how much it has is not in the")
 
 
 @pytest.mark.parametrize("order", [(CONCISE, TOTAL), (TOTAL, CONCISE), (CONCISE + TOTAL,)])
@@ -304,3 +349,43 @@ def test_tables_of_both_makers_one_after_the_other(text: str) -> None:
         ("07", "rocm", 24560),
         ("0a", "cuda", 24576),
     ]
+
+
+WEIGHTS = """\
+================================ Weight between two GPUs =================================
+       GPU0         GPU1         GPU2
+GPU0   0            40           72
+GPU1   40           0            72
+GPU2   72           72           0
+
+=============================== Link Type between two GPUs ===============================
+       GPU0         GPU1         GPU2
+GPU0   0            PCIE         PCIE
+GPU1   PCIE         0            PCIE
+GPU2   PCIE         PCIE         0
+"""
+
+
+def test_weights_alone_say_how_far_two_cards_are() -> None:
+    told = [("01", "40"), ("02", "72"), ("12", "72")]
+    system = {
+        f"(Topology) {what} between DRM devices {ends[0]} and {ends[1]}": value
+        for ends, weight in told
+        for what, value in (("Weight", weight), ("Link type", "PCIE"))
+    }
+    cards = {f"card{n}": {"PCI Bus": f"0000:0{n}:00.0"} for n in range(3)}
+    for text in (WEIGHTS, json.dumps(cards | {"system": system})):
+        links = read(text).rig.links
+        assert [(link.kind, link.facts.path) for link in links] == [
+            ("host", "PHB"),
+            ("host", "SYS"),
+            ("host", "SYS"),
+        ]
+
+
+def test_hops_count_before_weights_and_without_both_a_pair_has_no_path() -> None:
+    hops = WEIGHTS.replace("Weight", "Hops").replace("40", "2 ").replace("72", "3 ")
+    for text in (hops, hops + WEIGHTS.replace("40", "99")):
+        assert [link.facts.path for link in read(text).rig.links] == ["PHB", "SYS", "SYS"]
+    types = WEIGHTS[WEIGHTS.index("=============================== Link") :]
+    assert [(k.kind, k.facts.path) for k in read(types).rig.links] == [("host", None)] * 3

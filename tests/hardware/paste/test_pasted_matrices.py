@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from pasted_text import found, pairs, read
 
+from local_tp.hardware.diagnose import diagnose
+
 LIST = "".join(f"GPU {i}: NVIDIA GeForce RTX 3090 (UUID: GPU-{i}aaaaaaa-1)\n" for i in range(2))
 
 
@@ -98,3 +100,59 @@ def test_eight_cards_with_network_cards_between_them() -> None:
     assert len(pasted.rig.devices) == 8
     assert {(k.kind, k.facts.nvlinks) for k in pasted.rig.links} == {("nvlink", 18)}
     assert (len(pasted.rig.links), pasted.unread) == (28, ())
+
+
+HEADS = {
+    "old": ("CPU Affinity", "0-9,20-29", "10-19,30-39"),
+    "new": ("CPU Affinity\tNUMA Affinity\tGPU NUMA ID", "0-31\t0\t\tN/A", "32-63\t1\t\tN/A"),
+    "bare": ("CPU Affinity\tNUMA Affinity", "N/A\t0", "N/A\t1"),
+}
+
+
+def far(head: str, first: str, second: str) -> str:
+    return (
+        f"\tGPU0\tGPU1\tmlx5_0\t{head}\nGPU0\t X \tSYS\tPIX\t{first}\n"
+        f"GPU1\tSYS\t X \tSYS\t{second}\nmlx5_0\tPIX\tSYS\t X \n"
+    )
+
+
+@pytest.mark.parametrize("form", HEADS)
+def test_two_cards_of_two_sockets(form: str) -> None:
+    rig = read(far(*HEADS[form])).rig
+    assert [device.facts.numa for device in rig.devices] == [0, 1]
+    (finding,) = [f for f in diagnose(rig) if f.id == "cards-on-two-sockets"]
+    assert finding.devices == ("GPU0", "GPU1")
+    assert finding.evidence.startswith("1 of 1 pairs reach each other only across the processors'")
+    assert finding.remedy.startswith("put the cards into slots of one processor")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        far("CPU Affinity\tNUMA Affinity", "0-31\tN/A", "0-31\tN/A"),
+        far("CPU Affinity", "0-31", "0-31"),
+        far("CPU Affinity", "0-31", "16-47"),
+        far("CPU Affinity", "", ""),
+        far(*HEADS["new"]).replace("SYS", "NODE"),
+        far(*HEADS["new"]) + "Socket(s): 1\n",
+        far(*HEADS["new"]) + "Hypervisor vendor: KVM\n",
+    ],
+)
+def test_what_does_not_show_two_sockets_is_no_finding(text: str) -> None:
+    assert "cards-on-two-sockets" not in found(read(text).rig)
+
+
+def test_nodes_told_by_lspci_say_that_two_cards_are_far_apart() -> None:
+    text = "".join(
+        f"{bus}:00.0 VGA compatible controller: NVIDIA Corporation GA102 [GeForce RTX 3090]\n"
+        f"\tNUMA node: {node}\n"
+        for bus, node in (("17", 0), ("18", 0), ("ca", 1))
+    )
+    rig = read(text).rig
+    assert [(ends, link.facts.path) for ends, link in pairs(rig).items()] == [
+        (("17", "ca"), "SYS"),
+        (("18", "ca"), "SYS"),
+    ]
+    (finding,) = [f for f in diagnose(rig) if f.id == "cards-on-two-sockets"]
+    assert finding.devices == ("0000:17:00.0", "0000:18:00.0", "0000:ca:00.0")
+    assert "one side ([0000:17:00.0, 0000:18:00.0] or [0000:ca:00.0])" in finding.remedy

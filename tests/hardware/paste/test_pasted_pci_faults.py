@@ -55,6 +55,22 @@ def test_the_kernel_counts_errors_of_links_by_card() -> None:
     assert found.unread == ()
 
 
+def test_all_lines_of_an_error_are_understood_and_advisory_ones_count_for_nothing() -> None:
+    place = "nvidia 0000:0a:00.0:"
+    text = (
+        "pcieport 0000:00:01.1: AER: Multiple Correctable error received: 0000:0a:00.0\n"
+        f"{place} PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Receiver ID)\n"
+        f"{place}   device [10de:2204] error status/mask=00000041/0000a000\n"
+        f"{place}    [ 0] RxErr                  (First)\n{place}    [ 6] BadTLP\n"
+        f"{place} PCIe Bus Error: severity=Corrected, type=Transaction Layer, (Receiver ID)\n"
+        f"{place}   device [10de:2204] error status/mask=00002000/0000a000\n"
+        f"{place}    [13] NonFatalErr\n"
+    )
+    found = read("".join(f"[ {9 + i}.1] {line}\n" for i, line in enumerate(text.splitlines())))
+    assert [card.facts.link_errors for card in found.rig.devices] == [1]
+    assert found.unread == ()
+
+
 def test_of_what_lspci_and_the_kernel_count_the_more_is_told() -> None:
     bad = "nvidia 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer\n"
     facts = only(f"{CARD}\tDevSta:\tCorrErr+\n\n{bad * 3}")
