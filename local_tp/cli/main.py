@@ -22,6 +22,15 @@ from local_tp.errors import LocalTpError, WorkerFault
 
 INTERRUPTED = 130
 STOPPED = "local-tp: stopped\n"
+COMMANDS = {  # by the module that has them, as help lists them
+    "facts": ("probe",),
+    "models": ("models",),
+    "plan": ("plan",),
+    "doctor": ("doctor",),
+    "talk": ("chat", "complete"),
+    "page": ("serve",),
+    "measure": ("bench",),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,11 +41,13 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def build_parser() -> Parser:
-    """Every command with its options."""
-    from importlib.metadata import version
+def build_parser(named: str | None = None) -> Parser:
+    """Every command with its options, or the `named` one alone where there is such a one.
 
-    from local_tp.cli import doctor, facts, measure, models, page, plan, talk
+    A command's module is imported with it: alone it is there in a third of the time.
+    """
+    from importlib import import_module
+    from importlib.metadata import version
 
     parser = Parser(
         prog="local-tp",
@@ -44,8 +55,9 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"local-tp {version('local-tp')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (facts, models, plan, doctor, talk, page, measure):
-        module.add_commands(commands)
+    wanted = [module for module, names in COMMANDS.items() if named in names] or COMMANDS
+    for module in wanted:
+        import_module(f"local_tp.cli.{module}").add_commands(commands)
     return parser
 
 
@@ -95,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     _prepare_process()
     with _interrupted_at_once():
-        parser = build_parser()
+        given = sys.argv[1:] if arguments is None else arguments
+        parser = build_parser(given[0] if given else None)
     try:
         parsed = parser.parse_args(arguments)
         code: int = parsed.run(parsed)

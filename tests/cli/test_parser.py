@@ -108,6 +108,24 @@ def test_what_cannot_be_read_gets_one_line_and_exit_code_2(
     assert "--help" in line
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_alone_has_the_options_that_it_has_among_all(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is imported for one command is the module that has it."""
+    first, *action = command.split()
+    helps = []
+    for parser in (build_parser(first), build_parser()):
+        with pytest.raises(SystemExit):
+            parser.parse_args([first, *action, "--help"])
+        helps.append(capsys.readouterr().out)
+    assert helps[0] == helps[1]
+    other = "probe" if first != "probe" else "bench"
+    with pytest.raises(SystemExit):
+        build_parser(first).parse_args([other])
+    assert f"invalid choice: '{other}'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
