@@ -25,14 +25,18 @@ from local_tp.core import (
 )
 from local_tp.errors import InputError
 from local_tp.hardware.devices import default_devices, resolve_devices
+from local_tp.plan.predict import worker_threads
 
 T = TypeVar("T")
 MIB = 1024 * 1024
 MOST_THREADS = 256
 
 
-def add_model(parser: argparse.ArgumentParser, positional: bool = False) -> None:
-    """Which model, on which devices, cut how. Defaults are those of `Goal`."""
+def add_model(
+    parser: argparse.ArgumentParser, positional: bool = False, streams: int = Goal().streams
+) -> None:
+    """Which model, on which devices, cut how. Defaults are those of `Goal` but for `streams`."""
+    parser.set_defaults(usual_streams=streams)
     group = parser.add_argument_group("model")
     if positional:
         group.add_argument("name", nargs="?", metavar="MODEL", help="the same as --model")
@@ -87,7 +91,9 @@ def add_model(parser: argparse.ArgumentParser, positional: bool = False) -> None
     group.add_argument(
         "--context", type=int, metavar="TOKENS", help="most tokens of one conversation"
     )
-    group.add_argument("--streams", type=int, metavar="N", help="requests at once (default: 4)")
+    group.add_argument(
+        "--streams", type=int, metavar="N", help=f"requests at once (default: {streams})"
+    )
     group.add_argument(
         "--format",
         dest="dtype",
@@ -178,7 +184,9 @@ def goal(parsed: argparse.Namespace, rig: Rig, saved: Saved | None = None) -> Go
     What a saved plan says stands where no option does. Raises `InputError` for what no planner
     can do.
     """
-    base = saved.goal if saved else Goal()
+    base = saved.goal if saved else Goal(streams=parsed.usual_streams)
+    objective = _given(parsed.objective, base.objective)
+    longest = parsed.objective == "context"  # asked for now: what a saved plan got is no limit
     devices = _devices(parsed, rig, saved)
     split: Split | None = None if parsed.split == "auto" else parsed.split
     if split == "single" and not devices and default_devices(rig)[0] == "cpu":
@@ -187,12 +195,12 @@ def goal(parsed: argparse.Namespace, rig: Rig, saved: Saved | None = None) -> Go
         base,
         devices=devices,
         split=split,
-        context=_given(parsed.context, base.context),
+        context=_given(parsed.context, None if longest else base.context),
         streams=_given(parsed.streams, base.streams),
         dtype=_given(parsed.dtype, base.dtype),
         kv_format=_given(parsed.kv_format, base.kv_format),
         reserve=base.reserve | _reserve(parsed.reserve, rig),
-        objective=_given(parsed.objective, base.objective),
+        objective=objective,
         floor=_given(parsed.floor, base.floor),
         offload=_given(parsed.offload, base.offload),
         shares=() if parsed.shares is None else _shares(parsed.shares),
@@ -258,19 +266,14 @@ def _shares(text: str) -> tuple[float, ...]:
 
 
 def threads(parsed: argparse.Namespace, ranks: Sequence[Device], cores: int) -> int:
-    """Threads for each CPU worker: the cores shared out, one at least.
-
-    Of more than two cores one is left to everything else that runs: threads that wait for one
-    another are only as fast as the one that has to share its core.
-    """
+    """Threads for each CPU worker: as many as a plan counts on, unless a person says."""
     if parsed.threads is not None:
         if not 1 <= parsed.threads <= MOST_THREADS:
             raise InputError(
                 f"--threads {parsed.threads} is out of range: give 1 to {MOST_THREADS}"
             )
         return int(parsed.threads)
-    usable = cores - 1 if cores > 2 else cores
-    return max(1, usable // max(1, sum(device.kind == "cpu" for device in ranks)))
+    return worker_threads(cores, sum(device.kind == "cpu" for device in ranks))
 
 
 def _reserve(entries: list[str], rig: Rig) -> dict[str, int]:

@@ -21,7 +21,7 @@ from local_tp.errors import InputError, PromptTooLong
 
 def add_commands(commands: Any) -> None:
     parser = commands.add_parser("chat", help="talk to a model, once or in turns")
-    options.add_model(parser)
+    options.add_model(parser, streams=1)
     options.add_sampling(parser)
     parser.add_argument("--prompt", help="answer this and leave (default: talk in turns)")
     parser.add_argument("--system", help="the system prompt")
@@ -29,7 +29,7 @@ def add_commands(commands: Any) -> None:
     parser.set_defaults(run=run_chat)
 
     parser = commands.add_parser("complete", help="continue a raw prompt, without a template")
-    options.add_model(parser)
+    options.add_model(parser, streams=1)
     options.add_sampling(parser)
     parser.add_argument("--prompt", required=True, help="the text to continue")
     options.add_json(parser)

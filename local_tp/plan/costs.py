@@ -8,24 +8,28 @@ matter which heads or columns a rank holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from local_tp.core import DeviceKind, Goal, ModelSpec, Placement, Span, Transport
-from local_tp.plan.costs_models import both_grains, middle_of, model_of, tensors_of_layers
+from local_tp.plan.costs_lines import Line, Piece, added, line_through
+from local_tp.plan.costs_models import (
+    both_grains,
+    fewest_columns,
+    middle_of,
+    model_of,
+    tensors_of_layers,
+)
 from local_tp.plan.layout import (
     column_grain,
     edge_parameters,
     layer_parameters,
 )
-from local_tp.plan.memory import LARGE, SEGMENT, with_memory
+from local_tp.plan.memory import LARGE, SEGMENT, kv_bytes, state_bytes, with_memory
 from local_tp.plan.work import Part, PartName, Work, work_of
 
 T = TypeVar("T")
-_numbers = attrgetter(*(f.name for f in fields(Part)[2:]))  # all but name and form
-NUMBERS = tuple(f.name for f in fields(Part) if f.name not in ("name", "held"))
 PARTS: tuple[PartName, ...] = ("mixer", "feed", "experts")
 GRAIN = 64  # vocabulary rows that packed forms can hold
 FEW = 8  # units up to which each share's workspace is asked
@@ -43,34 +47,6 @@ class Share(NamedTuple):
 
 
 NOTHING = Share()
-
-
-class Piece(NamedTuple):
-    """One part of one layer at one share: bytes of weights, and the work of a step."""
-
-    nbytes: int
-    part: Part
-    slack: int = 0
-
-
-def added(name: PartName, parts: Sequence[tuple[float, Part]]) -> Part:
-    """The sum of parts, each so many times; the form is that of the one with the most weights."""
-    present = [(times, part) for times, part in parts if times]
-    if not present:
-        return Part(name, "bfloat16")
-    heaviest = max(present, key=lambda entry: entry[0] * (entry[1].weights + entry[1].pool))[1]
-    if len(present) == 1 and present[0][0] == 1:
-        return heaviest
-    rows = [_numbers(part) for _, part in present]
-    times = [n for n, _ in present]
-    return Part(
-        name,
-        heaviest.held,
-        *(
-            sum(n * value for n, value in zip(times, column, strict=True))
-            for column in zip(*rows, strict=True)
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +68,11 @@ class Tables:
 
     def mixer(self, kind: DeviceKind, index: int, query: int, kv: int) -> Piece:
         key = ("mixer", kind, index, query, kv)
-        return self._kept(key, lambda: self._layer_piece("mixer", kind, index, Share(query, kv)))
+        return self.kept(key, lambda: self._layer_piece("mixer", kind, index, Share(query, kv)))
 
     def feed(self, kind: DeviceKind, index: int, ffn: int) -> Piece:
-        return self._line("feed", kind, index, ffn, self.spec.dimensions.ffn)
+        columns = fewest_columns(self.middles[index], ffn, self.grain)
+        return self._line("feed", kind, index, columns, self.spec.dimensions.ffn)
 
     def experts(self, kind: DeviceKind, index: int, experts: int) -> Piece:
         return self._line("experts", kind, index, experts, self.spec.dimensions.experts)
@@ -107,7 +84,7 @@ class Tables:
         """Bytes of one layer's weights."""
         mixer, feed, experts = self._pieces(kind, index, share)
         total = mixer.nbytes + feed.nbytes + experts.nbytes
-        return total - (self._common(kind, index) if feed.nbytes and experts.nbytes else 0)
+        return total - (self.common(kind, index) if feed.nbytes and experts.nbytes else 0)
 
     def layer_slack(self, kind: DeviceKind, index: int, share: Share) -> int:
         """Bytes that a card's allocator rounds one layer's weights up by, on average."""
@@ -116,12 +93,12 @@ class Tables:
     def edge_bytes(self, kind: DeviceKind, share: Share, first: bool, last: bool) -> int:
         """Bytes of weights outside every layer: embedding, head, norm, rotary factors."""
         key = ("edge", kind, share.vocab, first, last)
-        return self._kept(key, lambda: self._edge_bytes(kind, share.vocab, first, last))
+        return self.kept(key, lambda: self._edge_bytes(kind, share.vocab, first, last))
 
     def remembered(self, kind: DeviceKind, index: int, share: Share, tokens: int) -> int:
         """Bytes of keys, values and state that one layer keeps."""
         key = ("kv", kind, index, share.query, share.kv, tokens)
-        return self._kept(key, lambda: self._remembered(kind, index, share, tokens))
+        return self.kept(key, lambda: self._remembered(index, share, tokens))
 
     def overhead(
         self,
@@ -142,27 +119,38 @@ class Tables:
         d = self.spec.dimensions
         if kind == "cpu" or max(d.ffn // self.grain, d.kv_heads, d.experts) <= FEW:
             return self._workspace(kind, share, edges, ranks, by, tokens)
-        found = self._workspace(kind, NOTHING, edges, ranks, by, tokens)
-        for name, most in (("query", d.query_heads), ("ffn", d.ffn), ("experts", d.experts)):
-            count = getattr(share, name)
-            if count:
-                whole = self._alone(kind, name, ranks, by, tokens)
-                found = max(found, found + int((whole - found) * count / most))
-        if edges[1] and share.vocab:
-            logits = Share(vocab=d.vocab)
-            whole = self._workspace(kind, logits, (False, True), ranks, by, tokens)
-            found = max(found, whole)
-        return found
+        found, alone, logits = self.kept(
+            ("overhead", kind, edges, min(ranks, 2), by, tokens),
+            lambda: self._extremes(kind, edges, ranks, by, tokens),
+        )
+        for count, (whole, most) in zip(
+            (share.query, share.ffn, share.experts), alone, strict=True
+        ):
+            if count and whole > found:
+                found += int((whole - found) * count / most)
+        return max(found, logits) if share.vocab else found
 
-    def _alone(self, kind: DeviceKind, name: str, ranks: int, by: Transport, tokens: int) -> int:
-        """The workspace of a rank that has all of one thing and nothing else."""
+    def _extremes(
+        self, kind: DeviceKind, edges: tuple[bool, bool], ranks: int, by: Transport, tokens: int
+    ) -> tuple[int, tuple[tuple[int, int], ...], int]:
+        """The workspace of a rank with nothing; with all heads, columns, or experts alone, and how
+        many that is; and with all logits, where the stage has them."""
         d = self.spec.dimensions
-        wholes = {
-            "query": Share(d.query_heads, d.kv_heads),
-            "ffn": Share(ffn=d.ffn),
-            "experts": Share(experts=d.experts),
-        }
-        return self._workspace(kind, wholes[name], (False, False), ranks, by, tokens)
+        wholes = (
+            (Share(d.query_heads, d.kv_heads), d.query_heads),
+            (Share(ffn=d.ffn), d.ffn),
+            (Share(experts=d.experts), d.experts),
+        )
+        alone = tuple(
+            (self._workspace(kind, share, (False, False), ranks, by, tokens), most)
+            for share, most in wholes
+        )
+        logits = Share(vocab=d.vocab)
+        return (
+            self._workspace(kind, NOTHING, edges, ranks, by, tokens),
+            alone,
+            self._workspace(kind, logits, (False, True), ranks, by, tokens) if edges[1] else 0,
+        )
 
     def _pieces(self, kind: DeviceKind, index: int, share: Share) -> tuple[Piece, Piece, Piece]:
         return (
@@ -202,7 +190,7 @@ class Tables:
 
     # ------------------------------------------------------------------- asking the layout
 
-    def _kept(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
+    def kept(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
         if key not in self.known:
             self.known[key] = ask()
         return self.known[key]  # type: ignore[return-value]
@@ -219,39 +207,23 @@ class Tables:
     def _on_line(
         self, name: PartName, kind: DeviceKind, index: int, count: int, most: int
     ) -> Piece:
-        unit = self._unit(name)
-        if count == 0 or count == most or count % unit or most % unit:
+        line = self.line(name, kind, index)
+        if line is None or count in (0, most) or not line.holds(count):
             return self._piece(name, kind, index, count)
-        line = self._kept(("line", name, kind, index), lambda: self._probe(name, kind, index, unit))
-        if line is None:
-            return self._piece(name, kind, index, count)
-        start, step = line
-        steps = count // unit - 1
-        numbers = [
-            a + steps * b for a, b in zip(_numbers(start.part), _numbers(step.part), strict=True)
-        ]
-        nbytes = start.nbytes + steps * step.nbytes
-        most_slack = self._piece(name, kind, index, most).slack
-        return Piece(nbytes, Part(name, start.part.held, *numbers), most_slack if nbytes else 0)
+        return line.piece(name, count)
+
+    def line(self, name: PartName, kind: DeviceKind, index: int) -> Line | None:
+        """What every further unit of a part adds to a layer, where all add the same."""
+        return self.kept(("line", name, kind, index), lambda: self._probe(name, kind, index))
 
     def _unit(self, name: PartName) -> int:
         return {"feed": self.grain, "head": GRAIN}.get(name, 1)
 
-    def _probe(
-        self, name: PartName, kind: DeviceKind, index: int, unit: int
-    ) -> tuple[Piece, Piece] | None:
+    def _probe(self, name: PartName, kind: DeviceKind, index: int) -> Line | None:
         most = getattr(self.spec.dimensions, {"feed": "ffn", "head": "vocab"}.get(name, name))
-        units = most // unit
-        at = sorted({1, 2, max(units // 2, 1), max(units - 1, 1)})
-        if units < 8:
-            return None
-        found = [self._piece(name, kind, index, n * unit) for n in at]
-        start, second = found[0], found[1]
-        step = _difference(second, start, at[1] - at[0])
-        straight = all(
-            _alike(piece, start, step, n - at[0]) for n, piece in zip(at, found, strict=True)
+        return line_through(
+            lambda count: self._piece(name, kind, index, count), self._unit(name), most
         )
-        return (start, step) if straight else None
 
     def _piece(self, name: PartName, kind: DeviceKind, index: int, count: int) -> Piece:
         if name == "head":
@@ -261,7 +233,7 @@ class Tables:
             return Piece(nbytes, _part(work, "head"))
         field_name = "ffn" if name == "feed" else name
         share = NOTHING._replace(**{field_name: count})
-        return self._kept(
+        return self.kept(
             ("piece", name, kind, index, count),
             lambda: self._layer_piece(name, kind, index, share),
         )
@@ -273,7 +245,7 @@ class Tables:
         large = sum(size >= LARGE for size in sizes) if kind != "cpu" else 0
         return Piece(sum(sizes), _part(work, name), large * SEGMENT // 2)
 
-    def _common(self, kind: DeviceKind, index: int) -> int:
+    def common(self, kind: DeviceKind, index: int) -> int:
         """Bytes that dense columns and experts of a layer need alike: their norm."""
 
         def ask() -> int:
@@ -283,7 +255,7 @@ class Tables:
             one, two, all_ = (sum(self._sizes(kind, index, s)) for s in (feed, experts, both))
             return one + two - all_
 
-        return self._kept(("common", kind, index), ask)
+        return self.kept(("common", kind, index), ask)
 
     def _sizes(self, kind: DeviceKind, index: int, share: Share) -> list[int]:
         """Bytes of each parameter of one layer."""
@@ -296,10 +268,10 @@ class Tables:
         found = edge_parameters(self.models[0], placement, self.goal.dtype, kind)
         return sum(p.nbytes for p in found)
 
-    def _remembered(self, kind: DeviceKind, index: int, share: Share, tokens: int) -> int:
-        placement = placement_of(MIDDLE, share)
-        memory = with_memory(self.models[index], placement, self.goal, tokens, kind).memory
-        return memory.kv + memory.state
+    def _remembered(self, index: int, share: Share, tokens: int) -> int:
+        model, placement = self.models[index], placement_of(MIDDLE, share)
+        kept = state_bytes(model, placement, self.goal.streams)
+        return kept + kv_bytes(model, placement, self.goal, tokens)
 
     def _workspace(
         self,
@@ -323,7 +295,7 @@ class Tables:
                 found = max(found, beside)
             return found
 
-        return self._kept(key, ask)
+        return self.kept(key, ask)
 
 
 def tables_of(spec: ModelSpec, goal: Goal) -> Tables:
@@ -366,20 +338,3 @@ def placement_of(layers: Span, share: Share) -> Placement:
 
 def _part(work: Work, name: PartName) -> Part:
     return next((part for part in work if part.name == name), Part(name, "bfloat16"))
-
-
-def _difference(second: Piece, start: Piece, steps: int) -> Piece:
-    """What one unit more adds."""
-    a, b = start.part, second.part
-    numbers = {key: (getattr(b, key) - getattr(a, key)) / steps for key in NUMBERS}
-    return Piece((second.nbytes - start.nbytes) // steps, replace(a, **numbers))
-
-
-def _alike(piece: Piece, start: Piece, step: Piece, steps: int) -> bool:
-    if piece.part.held != start.part.held or piece.nbytes != start.nbytes + steps * step.nbytes:
-        return False
-    for key in NUMBERS:
-        expected = getattr(start.part, key) + steps * getattr(step.part, key)
-        if abs(getattr(piece.part, key) - expected) > 1e-9 * max(abs(expected), 1.0):
-            return False
-    return True

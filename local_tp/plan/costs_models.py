@@ -21,6 +21,21 @@ def both_grains(spec: ModelSpec, grain: int) -> int:
     return both if d.ffn % both == 0 else grain
 
 
+def fewest_columns(model: ModelSpec, columns: int, grain: int) -> int:
+    """The least dense columns, at a grain, with which a rank holds as much of a layer.
+
+    Columns of shared experts alone follow at their own grain, so that many counts are alike.
+    `model` has that layer in its middle.
+    """
+    dense, shared = model.dimensions.ffn, model.tensors.get("layers.1.shared_gate")
+    if shared is None or dense == shared.shape[0] or columns == dense:
+        return columns
+    total = shared.shape[0]
+    grains = columns * total // dense // SHARED_GRAIN
+    least = -(-grains * SHARED_GRAIN * dense // total)
+    return min(columns, -(-least // grain) * grain)
+
+
 def tensors_of_layers(spec: ModelSpec) -> list[dict[str, TensorInfo]]:
     """Each layer's tensors by role."""
     layers: list[dict[str, TensorInfo]] = [{} for _ in range(spec.dimensions.layers)]

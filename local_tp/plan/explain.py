@@ -14,6 +14,7 @@ from typing import Literal
 from local_tp.core import Device, DeviceKind, Link, Placement, Plan, Rig
 from local_tp.hardware.devices import bridge_name, short_names
 from local_tp.plan.memory import host_bytes_of_plan, memory_terms
+from local_tp.plan.trust import how_sure
 from local_tp.prediction import Term
 
 Purpose = Literal["sum", "hand-over"]
@@ -168,9 +169,10 @@ def ways(rig: Rig, plan: Plan) -> Iterator[Way]:
 
 
 def unsure(rig: Rig, plan: Plan) -> Iterator[str]:
-    """What the prediction stands on that nobody measured on this machine."""
+    """How far predictions can be trusted, and what this one stands on that nobody measured here."""
     names = labels(rig)
     by_id = {device.id: device for device in rig.devices}
+    yield from how_sure(plan, {by_id[p.device].kind for p in plan.placements})
     rated = [
         names[device]
         for device in dict.fromkeys(p.device for p in plan.placements)

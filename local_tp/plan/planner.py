@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from local_tp.checkpoint.families import runs
 from local_tp.core import (
     Device,
     Goal,
     KvFormat,
-    LayerKind,
     Link,
     ModelSpec,
     Placement,
     Plan,
+    Product,
     Rig,
     Split,
 )
@@ -36,7 +37,7 @@ from local_tp.plan.search.ask import (
     transport_of,
     with_memories,
 )
-from local_tp.plan.search.choices import asked_of, choose
+from local_tp.plan.search.choices import asked_of, choose, placed
 from local_tp.plan.search.copies import best_copies
 from local_tp.plan.search.objective import seconds
 from local_tp.plan.search.reasons import alternatives, comparison, doubts, spilled
@@ -69,16 +70,17 @@ def make_plan(
         raise PlanError("a plan needs at least one device")
     notes: list[str] = []
     context = _context(spec, goal, notes)
-    asked, goal = goal, replace(goal, kv_format=goal.kv_format or default_kv_format(devices))
+    asked, goal = goal, _settled(goal, devices)
     ask = Ask(spec, tuple(devices), goal, knowledge, context, tuple(links), tuple(collectives))
     if placements is None and goal.shares:
         placements = _by_shares(ask)
     if placements is not None:
         check_placements(spec, placements, devices)
+        ask, said = placed(ask, asked, placements)
         placements = with_memories(ask, placements)
         if short := short_of(ask, placements):
             raise refusal(ask, placements, short)
-        return plan_of(ask, placements, notes)
+        return plan_of(ask, placements, _replaced(notes, said))
     ask = replace(ask, structures=tuple(_structures(spec, devices, goal)))
     ask, given, said = choose(ask, asked)
     if given.short:
@@ -120,7 +122,7 @@ def _searched(
     ask = Ask(
         spec,
         (*cards, *(d for d in rig.devices if d.kind == "cpu")),
-        replace(goal, kv_format=goal.kv_format or default_kv_format(cards)),
+        _settled(goal, (*cards, *(d for d in rig.devices if d.kind == "cpu"))),
         knowledge,
         context,
         rig.links,
@@ -316,7 +318,7 @@ def _left_out(rig: Rig) -> Iterator[str]:
 
 def _not_yet(spec: ModelSpec) -> Iterator[str]:
     """What this version plans and cannot run."""
-    if any(kind != LayerKind() for kind in spec.kinds) or spec.dimensions.kv_row:
+    if not runs(spec.family):
         yield "planned only: this version cannot run models of this family yet"
 
 
@@ -343,6 +345,24 @@ def _context(spec: ModelSpec, goal: Goal, notes: list[str]) -> int:
             f"--context {goal.context:,} is more than the model's {most:,}: lower it to {most:,}"
         )
     return goal.context
+
+
+def _settled(goal: Goal, devices: Sequence[Device]) -> Goal:
+    """The goal with what it leaves open, and with what was measured of the processor."""
+    return replace(
+        goal,
+        kv_format=goal.kv_format or default_kv_format(devices),
+        product=measured_product(devices),
+    )
+
+
+def measured_product(devices: Sequence[Device]) -> Product | None:
+    """The type in which the processor among `devices` multiplies fastest; None if unknown."""
+    for device in devices:
+        rates = dict(device.facts.matmul)
+        if device.kind == "cpu" and "float32" in rates and "bfloat16" in rates:
+            return "bfloat16" if rates["bfloat16"] > rates["float32"] else "float32"
+    return None
 
 
 def default_kv_format(devices: Sequence[Device]) -> KvFormat:

@@ -128,7 +128,7 @@ def _limits(costs: Sequence[Cost], units: int, low: float, high: float) -> list[
         found = {cost(count)[0] for cost in costs for count in range(units + 1)}
         return sorted(time for time in found if low <= time <= high)
     step = (high - low) / THRESHOLDS
-    return [low + step * i for i in range(THRESHOLDS)]
+    return [low + step * i for i in range(1, THRESHOLDS)]
 
 
 def _most(cost: Cost, cap: int, limit: float) -> int:

@@ -111,18 +111,16 @@ def test_standard_input(
 
 
 def test_a_machine_of_the_collection(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--rig", "rtx3090-x2", "--json"]) == 0
+    assert main(["doctor", "--rig", "rtx3090-x4", "--json"]) == 0
     report = codec.decode(Report, json.loads(capsys.readouterr().out))
-    assert [device.kind for device in report.rig.devices] == ["cuda", "cuda", "cpu"]
-    assert report.rig == load_rig("rtx3090-x2")
+    assert [device.kind for device in report.rig.devices] == ["cuda"] * 4 + ["cpu"]
+    assert report.rig == load_rig("rtx3090-x4")
     plain = diagnose(report.rig)
     assert [replace(f, cost="") for f in report.findings] == [replace(f, cost="") for f in plain]
-    narrow, before = (
-        next(f for f in fs if f.id == "pcie-narrow") for fs in (report.findings, plain)
-    )
+    narrow, before = (next(f for f in fs if f.id == "pcie-x4") for fs in (report.findings, plain))
     assert narrow.cost.startswith(f"{before.cost}; by the plan, Llama 3.3 70B in tensor split: ")
     assert "tokens/s of a prompt instead of " in narrow.cost
-    assert main(["doctor", "--rig", "rtx3090-x2"]) == 0
+    assert main(["doctor", "--rig", "rtx3090-x4"]) == 0
     assert "Speeds were not measured: local-tp" not in capsys.readouterr().out
 
 

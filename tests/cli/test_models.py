@@ -168,8 +168,9 @@ def test_what_cannot_be_pulled(fake: FakeHub, capsys: Capture) -> None:
 
 
 def test_a_quantization_that_does_not_run_yet_is_said(fake: FakeHub, capsys: Capture) -> None:
-    err = run(capsys, "pull", "o/n-GGUF:Q2_K")[2]
-    assert "this version may not run Q2_K yet" in err
+    fake.add("o/few-GGUF", {"m-IQ2_XXS.gguf": b"GGUF" + bytes(2_000_000)})
+    err = run(capsys, "pull", "o/few-GGUF:IQ2_XXS")[2]
+    assert "this version may not run IQ2_XXS yet" in err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C is not a signal there")

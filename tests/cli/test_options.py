@@ -89,6 +89,23 @@ def test_options_go_before_what_a_saved_plan_says() -> None:
     assert changed.reserve == {"cpu": MIB, CARD.id: MIB}
 
 
+def test_a_saved_context_is_no_limit_where_the_longest_is_asked_for() -> None:
+    assert goal_of("--objective", "context", saved=SAVED).context is None
+    assert goal_of("--objective", "context", "--context", "50", saved=SAVED).context == 50
+    again = replace(SAVED, goal=replace(SAVED.goal, objective="context"))
+    assert goal_of(saved=again).context == 700
+
+
+@pytest.mark.parametrize(
+    ("command", "streams"), [("chat", 1), ("complete --prompt x", 1), ("serve", 4), ("plan", 4)]
+)
+def test_one_person_needs_one_stream(command: str, streams: int) -> None:
+    parse = build_parser().parse_args
+    assert options.goal(parse(command.split()), RIG).streams == streams
+    assert options.goal(parse([*command.split(), "--streams", "3"]), RIG).streams == 3
+    assert options.goal(parse(command.split()), RIG, SAVED).streams == 9
+
+
 @pytest.mark.parametrize("other", ["--devices=cpu", "--split=layer", "--shares=1"])
 def test_a_saved_plan_says_its_devices_itself(other: str) -> None:
     with pytest.raises(InputError, match="leave out the others"):

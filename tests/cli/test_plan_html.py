@@ -15,8 +15,9 @@ from local_tp.cli.plan_html import plan_html
 from local_tp.cli.plan_svg import BAR, plan_svg
 from local_tp.cli.plan_text import plan_text
 from local_tp.cli.terminal import Look
-from local_tp.core import Dimensions, ModelSpec, Plan, Traits
+from local_tp.core import Dimensions, ModelSpec, Plan
 from local_tp.plan.explain import explain
+from local_tp.traits import Traits
 
 SPEC = ModelSpec(
     "tiny-Q4", "", "llama", Dimensions(30, 576, 9, 3, 64, 1536, 49152, 8192), Traits(), {}

@@ -72,12 +72,15 @@ class Every:
     links: tuple[Link, ...] = ()
     kept: dict[object, object] = field(default_factory=dict)
 
-    def best(self, devices: Sequence[Device]) -> float | None:
-        """Seconds of the best plan that fits, by the goal's objective."""
+    def best(self, devices: Sequence[Device], largest: int = 8) -> float | None:
+        """Seconds of the best plan that fits, by the goal's objective.
+
+        Only of those whose stages have at most so many ranks.
+        """
         found = [
             time
             for groups in every_structure(devices, self.spec.dimensions.layers)
-            if (time := self._best_of(groups)) is not None
+            if max(map(len, groups)) <= largest and (time := self._best_of(groups)) is not None
         ]
         return min(found, default=None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from every_plan import Every
+from every_plan import Every, every_structure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_specs import SMALL, cards, small_spec
@@ -15,9 +15,12 @@ from local_tp.hardware.rates import load_rates
 from local_tp.plan.memory import WORKSPACE
 from local_tp.plan.planner import Knowledge, plan_of
 from local_tp.plan.search.ask import Ask, answer
+from local_tp.plan.search.bounds import bound_of
 from local_tp.plan.search.lean import WORTH
 from local_tp.plan.search.objective import seconds
 from local_tp.plan.search.plan import prediction_of
+from local_tp.plan.search.search import search
+from local_tp.plan.search.solve import solve
 from local_tp.prediction import Memory
 from local_tp.rates import Wire
 
@@ -107,10 +110,7 @@ def check(
     goal = Goal(
         kv_format="bfloat16", context=64, chunk=32, streams=2, objective=objective, offload="none"
     )
-    devices, links = machine(figures, direct)
-    alone = searched(model, devices[:1], (), goal, knowledge)
-    assert alone is not None
-    devices = tightened(devices, alone.placements[0].memory, parts)
+    devices, links = roomy_to(model, figures, parts, direct, goal, knowledge)
     best = Every(model, goal, knowledge, 64, links).best(devices)
     ask = Ask(model, devices, goal, knowledge, 64, links)
     found = answer(ask)
@@ -129,6 +129,100 @@ def check(
         assert fastest == pytest.approx(best, rel=1e-9)
         assert best * (1 - 1e-9) <= seconds(plan.prediction, objective) <= best * (1 + WORTH)
     return plan
+
+
+SEVEN = small_spec(
+    replace(SMALL, layers=7, hidden=256, query_heads=2, kv_heads=2, ffn=128, vocab=256), "F16"
+)
+FIGURES = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=6, max_size=6)
+PARTS = st.lists(st.integers(30, 120), min_size=6, max_size=6)
+
+
+@settings(deadline=None, max_examples=3)
+@given(
+    FIGURES,
+    st.lists(st.integers(20, 90), min_size=6, max_size=6),
+    st.integers(5, 6),
+    st.booleans(),
+    st.sampled_from(["chat", "serve"]),
+)
+def test_no_order_of_five_or_six_cards_is_faster(
+    figures: list[tuple[int, int]],
+    parts: list[int],
+    count: int,
+    direct: bool,
+    objective: Objective,
+) -> None:
+    """Cards alone and one after another, each with its own room, in every order and cut."""
+    knowledge = knowing(LATENCIES[1])
+    goal = Goal(kv_format="bfloat16", context=64, chunk=32, streams=2, objective=objective)
+    goal = replace(goal, offload="none")
+    devices, links = roomy_to(SEVEN, figures[:count], parts, direct, goal, knowledge)
+    expected = Every(SEVEN, goal, knowledge, 64, links).best(devices, largest=1)
+    problem = Ask(SEVEN, devices, goal, knowledge, 64, links).problem()
+    found = [
+        solution.seconds
+        for split in ("single", "layer")
+        if (best := search(problem, range(count), split, "none")) is not None
+        for solution in best.solutions
+    ]
+    if found and expected is not None:
+        assert min(found) == pytest.approx(expected, rel=1e-9)
+    else:
+        assert not found
+        assert expected is None
+
+
+@settings(deadline=None, max_examples=4)
+@given(
+    st.sampled_from(MODELS),
+    FIGURES,
+    PARTS,
+    st.booleans(),
+    st.sampled_from(LATENCIES),
+    st.sampled_from(["chat", "serve"]),
+)
+def test_bounds_leave_out_no_structure_of_four_cards_that_is_faster(
+    model: ModelSpec,
+    figures: list[tuple[int, int]],
+    parts: list[int],
+    direct: bool,
+    latency: float,
+    objective: Objective,
+) -> None:
+    knowledge, members = knowing(latency), range(4)
+    goal = Goal(kv_format="bfloat16", context=64, chunk=32, streams=2, objective=objective)
+    devices, links = roomy_to(model, figures[:4], parts, direct, goal, knowledge)
+    problem = Ask(model, devices, goal, knowledge, 64, links).problem()
+    best = float("inf")
+    for groups in every_structure(devices, model.dimensions.layers):
+        structure = tuple(tuple(devices.index(device) for device in group) for group in groups)
+        solution = solve(problem, structure)
+        if solution is None:
+            continue
+        bounds = [bound_of(problem, structure, sharp) for sharp in (False, True)]
+        assert all(bound is not None and bound <= solution.seconds for bound in bounds), structure
+        best = min(best, solution.seconds)
+    found = search(problem, members, None, "none")
+    assert (found is None) == (best == float("inf"))
+    if found is not None:
+        fastest = min(solution.seconds for solution in found.solutions)
+        assert fastest == pytest.approx(best, rel=1e-9)
+
+
+def roomy_to(
+    model: ModelSpec,
+    figures: list[tuple[int, int]],
+    parts: list[int],
+    direct: bool,
+    goal: Goal,
+    knowledge: Knowledge,
+) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
+    """Cards with room for so many hundredths of the model each."""
+    devices, links = machine(figures, direct)
+    alone = searched(model, devices[:1], (), goal, knowledge)
+    assert alone is not None
+    return tightened(devices, alone.placements[0].memory, parts), links
 
 
 def searched(

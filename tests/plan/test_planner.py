@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_specs import MIB, SMALL, cards, processors, small_spec
 
-from local_tp.core import Device, Goal, ModelSpec, Placement, Plan, Span, Split
+from local_tp.core import Device, Goal, ModelSpec, Placement, Plan, Rig, Span, Split
 from local_tp.errors import DoesNotFit, PlanError
 from local_tp.hardware.rates import load_rates
 from local_tp.plan import planner
@@ -316,3 +316,66 @@ def test_a_persons_split_gets_its_name(split: Split) -> None:
     goal = Goal(context=64)
     plan = make_plan(SPEC, devices, replace(goal, split=split))
     assert make_plan(SPEC, devices, goal, plan.placements).split == split
+
+
+# ------------------------------------------------------------------------- the longest context
+
+LONGEST = Goal(objective="context", streams=1, kv_format="bfloat16")
+
+
+def tight_cards(count: int) -> list[Device]:
+    """Cards with room for the weights and some thousand tokens."""
+    roomy = make_plan(SPEC, cards(*[1e12] * count), replace(LONGEST, context=64, split=None))
+    most = max(p.memory.total for p in roomy.placements)
+    return with_free(cards(*[1e12] * count), *[most + MIB] * count)
+
+
+def has_room(plan: Plan, devices: Sequence[Device]) -> bool:
+    return all(need(plan, device.id) <= device.free for device in devices)
+
+
+@pytest.mark.parametrize("shares", [(1.0, 1.0), (3.0, 1.0)])
+def test_the_longest_context_by_shares_fills_a_card_and_a_page_more_does_not(
+    shares: tuple[float, ...],
+) -> None:
+    devices = tight_cards(2)
+    goal = replace(LONGEST, shares=shares, split="layer")
+    plan = make_plan(SPEC, devices, goal)
+    assert 64 < plan.context < SPEC.dimensions.context
+    assert has_room(plan, devices)
+    assert f"context {plan.context:,}: what the memory holds when it is full" in plan.notes
+    with pytest.raises(DoesNotFit):
+        make_plan(SPEC, devices, replace(goal, objective="chat", context=plan.context + PAGE_SIZE))
+
+
+def test_the_longest_context_of_given_placements() -> None:
+    devices = tight_cards(2)
+    made = make_plan(SPEC, devices, replace(LONGEST, split="tensor", context=64))
+    plan = make_plan(SPEC, devices, LONGEST, made.placements)
+    assert [p.ffn for p in plan.placements] == [p.ffn for p in made.placements]
+    assert 64 < plan.context < SPEC.dimensions.context
+    assert has_room(plan, devices)
+    more = replace(LONGEST, objective="chat", context=plan.context + PAGE_SIZE)
+    with pytest.raises(DoesNotFit):
+        make_plan(SPEC, devices, more, made.placements)
+    asked = make_plan(SPEC, devices, replace(LONGEST, context=96), made.placements)
+    assert asked.context == 96
+    assert "context 96: as long as was asked for" in asked.notes
+
+
+def test_the_longest_context_of_a_hybrid_split_on_a_machine() -> None:
+    devices = tight_cards(3)
+    rig = Rig(tuple(devices))
+    goal = replace(LONGEST, split="hybrid")
+    plan = planner.best_plan(SPEC, rig, goal, KNOWLEDGE)
+    assert plan.split == "hybrid"
+    assert has_room(plan, devices)
+    longer = replace(goal, objective="chat", context=plan.context + PAGE_SIZE, offload="none")
+    with pytest.raises(DoesNotFit):
+        planner.best_plan(SPEC, rig, longer, KNOWLEDGE)
+
+
+def test_a_hybrid_split_of_two_cards_is_refused_by_number() -> None:
+    rig = Rig((*cards(1e12, 1e12), *processors(1)))
+    with pytest.raises(PlanError, match="split hybrid needs 3 cards, 2 here"):
+        planner.best_plan(SPEC, rig, Goal(split="hybrid"), KNOWLEDGE)

@@ -16,9 +16,11 @@ from local_tp.errors import DoesNotFit
 from local_tp.facts import Collective
 from local_tp.hardware.rates import load_rates
 from local_tp.plan.check import check_placements
-from local_tp.plan.costs import Share, placement_of, tables_of
+from local_tp.plan.costs import PARTS, Share, placement_of, tables_of
+from local_tp.plan.costs_lines import NUMBERS, added
 from local_tp.plan.layout import weight_bytes
 from local_tp.plan.planner import PAGE_SIZE, Knowledge, best_plan
+from local_tp.plan.search.mixes import Mixes
 from local_tp.plan.work import work_of
 
 GIB = 1 << 30
@@ -70,12 +72,14 @@ def fits(plan: Plan, machine: Rig) -> bool:
 
 WHOLE = small_spec(replace(SMALL, ffn=1024, vocab=1024, query_heads=8, kv_heads=4), "Q4_0")
 EXPERTS = known_model("GLM 4.5 Air", "Q4_K_M")
+SMALL_EXPERTS = known_model("Qwen3 Next 80B-A3B", "Q4_K_M")
 
 
 TABLED: dict[str, tuple[ModelSpec, Goal, DeviceKind]] = {
     "packed on the processor": (WHOLE, Goal(), "cpu"),
     "as stored": (LLAMA, STORED, "cuda"),
     "experts": (EXPERTS, STORED, "cuda"),
+    "small experts": (SMALL_EXPERTS, STORED, "cuda"),
 }
 
 
@@ -104,6 +108,34 @@ def test_tables_say_what_layout_and_work_say(name: str, at: tuple[float, ...]) -
     for part, truth in zip(tables.work(kind, layers, share), expected, strict=True):
         for key in ("layers", "launches", "weights", "pool", "chosen", "operations", "kv"):
             assert getattr(part, key) == pytest.approx(getattr(truth, key), rel=1e-9), key
+
+
+@pytest.mark.parametrize("name", TABLED)
+@settings(deadline=None, max_examples=15)
+@given(at=st.tuples(*[st.floats(0, 1)] * 5))
+def test_many_layers_at_once_are_the_sum_of_each(name: str, at: tuple[float, ...]) -> None:
+    spec, goal, kind = TABLED[name]
+    d, tables = spec.dimensions, tables_of(spec, goal)
+    kv = round(at[0] * d.kv_heads)
+    columns = round(at[1] * (d.ffn // tables.grain)) * tables.grain
+    share = Share(kv * d.query_heads // d.kv_heads, kv, columns, round(at[2] * d.experts))
+    start = round(at[3] * (d.layers - 1))
+    mix = tables.counts(Span(start, start + 1 + round(at[4] * (d.layers - start - 1))))
+    mixes, layers = Mixes(tables), [(n, c) for c, n in enumerate(mix) if n]
+    assert mixes.nbytes(kind, mix, share, 4096) == sum(
+        n
+        * (
+            tables.layer_bytes(kind, c, share)
+            + tables.layer_slack(kind, c, share)
+            + tables.remembered(kind, c, share, 4096)
+        )
+        for n, c in layers
+    )
+    for part in PARTS:
+        found = mixes.part(part, kind, mix, share)
+        truth = added(part, [(n, tables.layer_part(part, kind, c, share)) for n, c in layers])
+        for key in NUMBERS:
+            assert getattr(found, key) == pytest.approx(getattr(truth, key), rel=1e-9), key
 
 
 # --------------------------------------------------------------------------- what people have
@@ -215,7 +247,7 @@ def test_experts_are_divided_between_cards_and_processor() -> None:
     plan = best_plan(spec, machine, replace(STORED, offload="cpu", streams=1), KNOWLEDGE)
     assert fits(plan, machine)
     assert {p.device for p in plan.placements} == {"0000:01:00.0", "cpu"}
-    assert any("cannot run" in note for note in plan.notes)
+    assert any("experts of a layer lie with the processor" in note for note in plan.notes)
 
 
 def test_a_refusal_lists_settings_that_work() -> None:

@@ -26,6 +26,7 @@ from local_tp.plan.search.ways import choose_transport, ways_of
 from local_tp.rates import Rates
 
 PAGE_SIZE = 32
+HYBRID = 3  # devices of a hybrid split, at least
 AGREEMENTS = 5  # times that the search is told how far off it was
 MIB = 1 << 20
 PRECISION = 1 << 14  # to one part of so many, what is lacking is worked out
@@ -49,7 +50,8 @@ class Knowledge:
 class Ask:
     """A model on devices, with nothing left open but what `structures` leaves.
 
-    Without `structures` every subset and grouping of `devices` may be used.
+    Without `structures` every subset and grouping of `devices` may be used. `made` are tables,
+    which questions that come of one another share.
     """
 
     spec: ModelSpec
@@ -60,6 +62,7 @@ class Ask:
     links: tuple[Link, ...] = ()
     collectives: tuple[Collective, ...] = ()
     structures: tuple[Structure, ...] = ()
+    made: list[Tables] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def pages(self) -> int:
@@ -69,19 +72,28 @@ class Ask:
         """Bytes there for ranks: free less what is kept back, by default or by a person."""
         return device.free - self.goal.reserve.get(device.id, device.reserve)
 
-    def problem(self, correction: Sequence[int] = (), tables: Tables | None = None) -> Problem:
-        """The question for the search; `correction` is added to the devices' rooms."""
-        rooms = [self.free(device) for device in self.devices]
-        if correction:
-            rooms = [room + more for room, more in zip(rooms, correction, strict=True)]
+    @property
+    def tables(self) -> Tables:
+        """The tables of the model for this goal, which say the same for every split and reserve."""
+        goal = replace(self.goal, split=None, reserve={}, offload="none")
+        for tables in self.made:
+            if tables.goal == goal and tables.spec is self.spec:
+                return tables
+        self.made.append(tables_of(self.spec, goal))
+        return self.made[-1]
+
+    def problem(self) -> Problem:
+        """The question for the search."""
+        rooms = tuple(self.free(device) for device in self.devices)
         known = self.knowledge
         ways = ways_of(
             self.spec, self.goal, known.rates, self.links, self.collectives, known.transport
         )
         ratios = tuple(self.knowledge.ratios.get(device.id, 1.0) for device in self.devices)
-        machine = Machine(self.devices, tuple(rooms), ways, self.links, ratios)
+        timed = bool(self.collectives)
+        machine = Machine(self.devices, rooms, ways, self.links, ratios, timed)
         return Problem(
-            tables=tables or tables_of(self.spec, self.goal),
+            tables=self.tables,
             machine=machine,
             rates=self.knowledge.rates,
             loads=weighted_loads(self.goal, self.context, self.goal.streams),
@@ -129,12 +141,12 @@ class Answer:
     short: Mapping[str, int]
 
 
-def answer(ask: Ask, tables: Tables | None = None) -> Answer:
+def answer(ask: Ask) -> Answer:
     """The best solution that fits to the byte, or the one that lacks least (`short` says it)."""
-    correction = [0] * len(ask.devices)
+    asked = ask.problem()
+    rooms, correction = asked.machine.rooms, [0] * len(ask.devices)
     for _ in range(AGREEMENTS):
-        problem = ask.problem(correction, tables)
-        tables = problem.tables
+        problem = asked.with_rooms(map(sum, zip(rooms, correction, strict=True)))
         found = ask.search(problem) or _nearest(ask, problem)
         placements = with_memories(ask, placements_of(problem, found.best))
         given = Answer(problem, found, placements, short_of(ask, placements))
@@ -157,7 +169,7 @@ def _errors(
         edges = at == 0, at == len(solution.structure) - 1
         for index, share in zip(ranks, solution.shares[at], strict=True):
             need = problem.beside(index, share, edges, len(ranks), solution.transport)
-            need += sum(n * problem.layer_bytes(index, c, share) for c, n in enumerate(mix) if n)
+            need += problem.layers_bytes(index, mix, share)
             counted[index] += need - next(by_rank).memory.total
     for index, error in counted.items():
         if not any(span.size for span in solution.streamed):
@@ -167,11 +179,7 @@ def _errors(
 
 def _nearest(ask: Ask, problem: Problem) -> Found:
     """What would fit with the least more room on every device, of the roomiest structures."""
-    structures = list(ask.structures) or [
-        s
-        for s in roomy(problem, ask.members)
-        if ask.goal.split is None or split_of(s) == ask.goal.split
-    ]
+    structures = list(ask.structures) or roomy(problem, ask.members, ask.goal.split)
     best: Solution | None = None
     least = 1 << 50
     for structure in structures:
@@ -196,15 +204,15 @@ def _nearest(ask: Ask, problem: Problem) -> Found:
 
 def _roomier(problem: Problem, more: int) -> Problem:
     """The same question with so many bytes more on every device."""
-    machine = problem.machine
-    rooms = tuple(room + more for room in machine.rooms)
-    return replace(problem, machine=replace(machine, rooms=rooms, known={}), known={})
+    return problem.with_rooms(room + more for room in problem.machine.rooms)
 
 
 def _no_structure(ask: Ask) -> str:
-    named, layers = len(ask.devices), ask.spec.dimensions.layers
+    named, layers = len(ask.members), ask.spec.dimensions.layers
     if ask.goal.split == "layer" and named > layers:
         return f"{named} stages need at least {named} layers, the model has {layers}"
+    if ask.goal.split == "hybrid" and named < HYBRID:
+        return f"split hybrid needs {HYBRID} cards, {named} here: use --split tensor or layer"
     return (
         f"split {ask.goal.split} is not possible on {named} "
         f"{'device' if named == 1 else 'devices'} of this kind: use --split auto"

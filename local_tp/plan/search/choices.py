@@ -6,12 +6,12 @@ has no room, and is said in a note. Knows nothing of structures.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from local_tp.checkpoint.formats import FORMATS
-from local_tp.core import Dtype, Goal
-from local_tp.plan.search.ask import PAGE_SIZE, Answer, Ask, answer
+from local_tp.core import Dtype, Goal, Placement
+from local_tp.plan.search.ask import PAGE_SIZE, Answer, Ask, answer, short_of, with_memories
 from local_tp.plan.search.objective import FLOOR
 from local_tp.plan.search.plan import prediction_of
 
@@ -30,12 +30,31 @@ def choose(ask: Ask, goal: Goal) -> Choice:
     return _fitting(ask, goal)
 
 
-def longest_context(fits: Callable[[int], bool], most: int) -> int:
-    """The most tokens up to `most` that fit, in whole pages (or `most` itself); 0 where none do."""
+def placed(ask: Ask, goal: Goal, placements: Sequence[Placement]) -> tuple[Ask, list[str]]:
+    """The question for placements that somebody else made, with its context, and notes."""
+    if goal.objective != "context":
+        return ask, []
+    ask, most = _for_longest(ask, goal)
+
+    def fits(context: int) -> bool:
+        longer = replace(ask, context=context)
+        return not short_of(longer, with_memories(longer, placements))
+
+    context = longest_context(fits, most)
+    if not context:
+        return ask, []
+    return replace(ask, context=context), [_limit(ask, context, most)]
+
+
+def longest_context(fits: Callable[[int], bool], most: int, least: int = 0) -> int:
+    """The most tokens up to `most` that fit, in whole pages (or `most` itself); 0 where none do.
+
+    Where `least` tokens do not fit the answer is less, and not looked for further.
+    """
     if fits(most):
         return most
     low, high = 0, -(-most // PAGE_SIZE)
-    while high - low > 1:
+    while high - low > 1 and high * PAGE_SIZE > least:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle * PAGE_SIZE) else (low, middle)
     return low * PAGE_SIZE
@@ -50,7 +69,9 @@ def _fitting(ask: Ask, goal: Goal) -> Choice:
     if not given.short:
         return resident, given, []
     if goal.context is None:
-        context = longest_context(lambda n: replace(resident, context=n).fits(), ask.context)
+        context = longest_context(
+            lambda n: replace(resident, context=n).fits(), ask.context, LEAST_CONTEXT
+        )
         if context >= LEAST_CONTEXT:
             shorter, held = _to_the_byte(resident, context)
             note = (
@@ -66,18 +87,31 @@ def _fitting(ask: Ask, goal: Goal) -> Choice:
 
 def _longest(ask: Ask, goal: Goal) -> Choice:
     """The longest context that every device has room for when it is full."""
-    most = goal.context or ask.spec.dimensions.context
-    if goal.kv_format is None and ask.goal.kv_format == "float32":
-        ask = replace(ask, goal=replace(ask.goal, kv_format="bfloat16"))
+    ask, most = _for_longest(ask, goal)
     offload = goal.offload if goal.offload in ("cpu", "stream") else "none"
     resident = replace(ask, goal=replace(ask.goal, offload=offload))
     context = longest_context(lambda n: replace(resident, context=n).fits(), most)
     if not context:
         return _fitting(ask, goal)
     longest, held = _to_the_byte(resident, context)
-    context = longest.context
-    limit = "the model's own limit" if context == most else "what the memory holds when it is full"
-    return longest, held, [f"context {context:,}: {limit}"]
+    return longest, held, [_limit(ask, longest.context, most)]
+
+
+def _for_longest(ask: Ask, goal: Goal) -> tuple[Ask, int]:
+    """The question with keys and values in 16 bits unless a person says, and the most tokens."""
+    if goal.kv_format is None and ask.goal.kv_format == "float32":
+        ask = replace(ask, goal=replace(ask.goal, kv_format="bfloat16"))
+    return ask, goal.context or ask.spec.dimensions.context
+
+
+def _limit(ask: Ask, context: int, most: int) -> str:
+    """What ends the longest context."""
+    if context < most:
+        return f"context {context:,}: what the memory holds when it is full"
+    limit = "as long as was asked for"
+    if most == ask.spec.dimensions.context:
+        limit = "the model's own limit"
+    return f"context {context:,}: {limit}"
 
 
 def _to_the_byte(ask: Ask, context: int) -> tuple[Ask, Answer]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
 
 from local_tp.core import Device, Placement
+from local_tp.plan.predict import together
 from local_tp.plan.search.ask import Answer, Ask, answer
 from local_tp.plan.search.plan import prediction_of
 
@@ -38,11 +40,15 @@ def best_copies(ask: Ask, single: float) -> tuple[Ask, Answer, Copies] | None:
         )
         if not _fit(ask, given.placements, devices, copies):
             continue
-        predicted = prediction_of(given.problem, given.found.best, ask.context, streams)
-        together = predicted.aggregate * ask.goal.streams / streams
-        if together > single and (best is None or together > best[0]):
-            best = together, (one, given, copies)
+        total = together(partial(_aggregate, ask, given), ask.goal.streams, count)
+        if total > single and (best is None or total > best[0]):
+            best = total, (one, given, copies)
     return best[1] if best else None
+
+
+def _aggregate(ask: Ask, given: Answer, streams: int) -> float:
+    """Tokens a second of one copy with so many streams."""
+    return prediction_of(given.problem, given.found.best, ask.context, streams).aggregate
 
 
 def _ways(ask: Ask) -> Iterator[tuple[list[Device], int]]:

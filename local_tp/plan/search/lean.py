@@ -7,47 +7,55 @@ draws power, waits and can fail: it has to earn its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice, takewhile
 
 from local_tp.core import Split
-from local_tp.plan.search.problem import Problem
-from local_tp.plan.search.solve import Solution, Structure, solve
-from local_tp.plan.search.structures import bound_of, split_of
+from local_tp.plan.search.bounds import promises
+from local_tp.plan.search.solve import Solution, solve
+from local_tp.plan.search.structures import Candidates, split_of
 
 WORTH = 0.05  # of the time: what a further device or a less simple split must save
 SIMPLEST: tuple[Split, ...] = ("single", "layer", "tensor", "hybrid")
+TRIED = 8  # structures of one split and so many devices, where not every one is named
 
 
 def leanest_first(
-    problem: Problem, solutions: Sequence[Solution], split: Split | None
+    named: Candidates, solutions: Sequence[Solution], split: Split | None
 ) -> tuple[Solution, ...]:
     """The best of each split, fastest first but for the one that is preferred."""
     limit = min(solution.seconds for solution in solutions) * (1 + WORTH)
-    close = [solution for solution in solutions if solution.seconds <= limit]
-    leaner = [_leaner(problem, solution, limit, split) for solution in close]
-    lean = min((*close, *leaner), key=_size)
+    close = min((s for s in solutions if s.seconds <= limit), key=_size)
+    lean = _leaner(named, close, limit, split) or close
     name = split_of(lean.structure)
     others = [s for s in solutions if split_of(s.structure) != name or s.seconds < lean.seconds]
     return (lean, *sorted(others, key=lambda solution: solution.seconds))
 
 
-def _leaner(problem: Problem, solution: Solution, limit: float, split: Split | None) -> Solution:
-    """The solution without the devices that it can do without."""
-    for index in sorted(i for ranks in solution.structure for i in ranks):
-        smaller = _without(solution.structure, index)
-        if not smaller or (split is not None and split_of(smaller) != split):
+def _leaner(
+    named: Candidates, close: Solution, limit: float, split: Split | None
+) -> Solution | None:
+    """The fastest of the leanest solutions that keep the limit, if they are leaner."""
+    most, simplicity, _ = _size(close)
+    for devices in range(1, most + 1):
+        for at, name in enumerate(SIMPLEST):
+            if (devices, at) >= (most, simplicity):
+                return None
+            if split in (None, name) and (found := _within(named, name, devices, limit)):
+                return found
+    return None
+
+
+def _within(named: Candidates, split: Split, devices: int, limit: float) -> Solution | None:
+    """The fastest solution of a split and so many devices that keeps the limit."""
+    best: Solution | None = None
+    in_turn = takewhile(lambda c: c.bound <= limit, named.in_turn(split, devices))
+    for candidate in islice(in_turn, None if named.every else TRIED):
+        if not promises(named.problem, candidate.structure, limit):
             continue
-        bound = bound_of(problem, smaller)
-        if bound is None or bound > limit:
-            continue
-        found = solve(problem, smaller)
+        found = solve(named.problem, candidate.structure)
         if found is not None and found.seconds <= limit:
-            return _leaner(problem, found, limit, split)
-    return solution
-
-
-def _without(structure: Structure, index: int) -> Structure:
-    left = (tuple(i for i in ranks if i != index) for ranks in structure)
-    return tuple(ranks for ranks in left if ranks)
+            best, limit = found, found.seconds
+    return best
 
 
 def _size(solution: Solution) -> tuple[int, int, float]:

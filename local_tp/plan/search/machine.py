@@ -42,13 +42,17 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Devices that a plan may use; `rooms` are bytes for ranks: free less what is kept back."""
+    """Devices that a plan may use; `rooms` are bytes for ranks: free less what is kept back.
+
+    `known` may be shared by machines that differ in their rooms alone.
+    """
 
     devices: tuple[Device, ...]
     rooms: tuple[int, ...]
     ways: Ways
     links: tuple[Link, ...] = ()
     ratios: tuple[float, ...] = ()  # of each device: measured memory to predicted
+    timed: bool = False  # whether sums among some of them were measured
     known: dict[tuple[object, ...], object] = field(default_factory=dict)
 
     def kind(self, index: int) -> DeviceKind:
@@ -76,9 +80,9 @@ class Machine:
 
         def ask() -> object:
             speed = replace(self.speed(index, (index,)), device="")
-            return speed, self.rooms[index], self.context(index)
+            return speed, self.rooms[index], self.context(index), self.ratio(index)
 
-        return self._kept(("likeness", index), ask)
+        return self._kept(("likeness", index, self.rooms[index]), ask)
 
     def levels(self, cards: Sequence[int]) -> list[list[list[int]]]:
         """Groups of cards by what lies between them: NVLink, the same switch, the same processor.
@@ -103,6 +107,18 @@ class Machine:
                 groups = [g for g in groups if g not in ends] + [sorted(ends[0] + ends[1])]
         return sorted(groups)
 
+    def equal_ways(self, members: Sequence[int]) -> bool:
+        """Whether it makes no difference which of these devices talk to each other."""
+        pairs = [(a, b) for a in members for b in members if a != b]
+        if self.timed or len({self.kind(i) for i in members}) > 1:
+            return len(members) < 2
+        between = {
+            (self.onward((a,), (b,), by), self.total((a, b), by))
+            for a, b in pairs
+            for by in (self.transport((a, b)),)
+        }
+        return len(between) < 2
+
     def speed(self, index: int, ranks: Ranks, everywhere: int = 0) -> Speed:
         """The speed of one of a stage's ranks, with so many ranks there in all stages."""
         device, at_once = self.devices[index], 1
@@ -121,15 +137,17 @@ class Machine:
         return self._kept(("workers", index), ask)
 
     def total(self, ranks: Ranks, transport: Transport) -> Channel:
-        members = [self.devices[i] for i in ranks]
         key = ("total", tuple(sorted(ranks)), transport)
-        return self._kept(key, lambda: self.ways.total(members, transport))
+        return self._kept(key, lambda: self.ways.total([self.devices[i] for i in ranks], transport))
 
     def onward(self, ranks: Ranks, following: Ranks, transport: Transport) -> Channel:
         """The way from a stage to the next, from its first rank to that one's."""
-        a, b = ([self.devices[i] for i in stage] for stage in (ranks, following))
-        key = ("onward", ranks, following, transport)
-        return self._kept(key, lambda: self.ways.onward(a, b, transport))
+
+        def ask() -> Channel:
+            a, b = ([self.devices[i] for i in stage] for stage in (ranks, following))
+            return self.ways.onward(a, b, transport)
+
+        return self._kept(("onward", ranks, following, transport), ask)
 
     def transport(self, ranks: Sequence[int]) -> Transport:
         key = ("transport", tuple(sorted(ranks)))

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from local_tp.core import EMPTY, Placement, Span
 from local_tp.plan.costs import Share
+from local_tp.plan.predict import long_prompt
 from local_tp.plan.search.problem import Problem
 from local_tp.plan.search.solve import Solution
 from local_tp.plan.time import Rank, Stage, predict
@@ -72,7 +73,8 @@ def prediction_of(problem: Problem, solution: Solution, context: int, streams: i
         )
     ]
     chunk = min(problem.tables.goal.chunk, context)
-    return predict(stages, spec.dimensions.hidden, problem.rates, context, chunk, streams)
+    hidden, prompt = spec.dimensions.hidden, long_prompt(context, chunk)
+    return predict(stages, hidden, problem.rates, context, chunk, streams, prompt)
 
 
 def _work(problem: Problem, index: int, layers: Span, share: Share, streamed: Span) -> Work:

@@ -6,26 +6,30 @@ nothing of which structures there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from local_tp.core import DeviceKind, Span, Transport
-from local_tp.plan.costs import Share, Tables, added
+from local_tp.core import Span, Transport
+from local_tp.plan.costs import Share, Tables
 from local_tp.plan.search.machine import Machine, Ranks
+from local_tp.plan.search.mixes import Mix, Mixes
 from local_tp.plan.shares import Seconds
 from local_tp.plan.time import Load, Stage, part_seconds, step_terms
-from local_tp.plan.work import Part, PartName
-from local_tp.rates import Rates
+from local_tp.plan.work import PartName
+from local_tp.rates import Channel, Rates
 
 T = TypeVar("T")
-Mix = tuple[int, ...]  # how many layers of each class
 Edges = tuple[bool, bool]  # whether a stage is the first, and whether it is the last
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`loads` are the steps that count, and how often; `tokens` the places of the cache."""
+    """`loads` are the steps that count, and how often; `tokens` the places of the cache.
+
+    `known` is shared by questions that differ in rooms alone: answers that hang on those have the
+    rooms in their keys.
+    """
 
     tables: Tables
     machine: Machine
@@ -33,6 +37,10 @@ class Problem:
     loads: tuple[tuple[float, Load], ...]
     tokens: int
     known: dict[tuple[object, ...], object] = field(default_factory=dict)
+
+    @property
+    def mixes(self) -> Mixes:
+        return self.tables.kept(("mixes",), lambda: Mixes(self.tables))
 
     @property
     def whole(self) -> Mix:
@@ -43,6 +51,10 @@ class Problem:
     def layers(self) -> int:
         return self.tables.spec.dimensions.layers
 
+    def with_rooms(self, rooms: Iterable[int]) -> Problem:
+        """The same question with so many bytes on each device."""
+        return replace(self, machine=replace(self.machine, rooms=tuple(rooms)))
+
     def stage_seconds(self, stage: Stage) -> float:
         """Seconds of a stage under all loads."""
         hidden = self.tables.spec.dimensions.hidden
@@ -51,6 +63,11 @@ class Problem:
             for times, load in self.loads
             for terms in step_terms((stage,), hidden, self.rates, load)
         )
+
+    def hand_over(self, onward: Channel) -> float:
+        """Seconds of handing over to the next stage, under all loads."""
+        stage = Stage((), Channel(), onward)
+        return self.kept(("onward", onward), lambda: self.stage_seconds(stage))
 
     def outside(self, first: bool) -> float:
         """Seconds of a stage beside its devices: the step's own with the first, else a stage's."""
@@ -64,17 +81,14 @@ class Problem:
         """Seconds of one rank for one part of so many layers of each class, load by load."""
         kind = self.machine.kind(index)
         speed = self.machine.speed(index, ranks, self.machine.workers(index))
-        count = _count(name, share)
-        key = ("cost", speed, name, mix, count)
-
-        def ask() -> Seconds:
-            part = self._mixed(kind, name, mix, share, count)
-            return tuple(
-                times * sum(part_seconds(part, speed, self.rates, load).values())
-                for times, load in self.loads
-            )
-
-        return self.kept(key, ask)
+        if name == "head":
+            part = self.tables.head(kind, share.vocab).part
+        else:
+            part = self.mixes.part(name, kind, mix, share)
+        return tuple(
+            times * sum(part_seconds(part, speed, self.rates, load).values())
+            for times, load in self.loads
+        )
 
     def beside(self, index: int, share: Share, edges: Edges, ranks: int, by: Transport) -> int:
         """Bytes of a rank that do not grow with its layers."""
@@ -92,29 +106,17 @@ class Problem:
         slack = tables.layer_slack(kind, position, share)
         return kept + slack + weights - int(weights * streamed)
 
+    def layers_bytes(self, index: int, mix: Mix, share: Share, streamed: float = 0.0) -> int:
+        """Bytes that so many layers of each class take."""
+        if streamed:
+            layers = enumerate(mix)
+            return sum(n * self.layer_bytes(index, c, share, streamed) for c, n in layers if n)
+        return self.mixes.nbytes(self.machine.kind(index), mix, share, self.tokens)
+
     def buffers(self, index: int, share: Share) -> int:
         """Bytes on the device through which streamed layers pass: two layers."""
         kind, classes = self.machine.kind(index), range(len(self.tables.models))
         return 2 * max(self.tables.layer_bytes(kind, position, share) for position in classes)
-
-    def _mixed(
-        self, kind: DeviceKind, name: PartName, mix: Mix, share: Share, count: object
-    ) -> Part:
-        key = ("part", kind, name, mix, count)
-
-        def ask() -> Part:
-            tables = self.tables
-            if name == "head":
-                return tables.head(kind, share.vocab).part
-            return added(
-                name,
-                [
-                    (times, tables.layer_part(name, kind, position, share))
-                    for position, times in enumerate(mix)
-                ],
-            )
-
-        return self.kept(key, ask)
 
     def kept(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
         try:
@@ -122,10 +124,3 @@ class Problem:
         except KeyError:
             value = self.known[key] = ask()
             return value
-
-
-def _count(name: PartName, share: Share) -> object:
-    """What of a share a part depends on."""
-    if name == "mixer":
-        return share.query, share.kv
-    return {"feed": share.ffn, "experts": share.experts, "head": share.vocab}[name]

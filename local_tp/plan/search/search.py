@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from local_tp.core import Offload, Split
+from local_tp.plan.search.bounds import bound_of, promises
 from local_tp.plan.search.lean import leanest_first
 from local_tp.plan.search.problem import Problem
 from local_tp.plan.search.solve import Solution, Spill, Structure, solve
-from local_tp.plan.search.structures import Candidate, bound_of, candidates, split_of
+from local_tp.plan.search.structures import Candidates, candidates, split_of
 
 QUICKEST: tuple[Split, ...] = ("single", "layer", "tensor", "hybrid")  # to solve
-FEW = 4  # devices up to which every structure that could be the best is solved
-MOST = 2  # structures of one split that are solved with more of them
+MOST = 2  # solutions of one split that are compared where not every structure is named
+TRIED = 24  # structures of one split that are looked at there
+ALL = 48  # solutions of one split at most, where every structure is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,12 @@ def search(
     cards = [i for i in members if problem.machine.kind(i) != "cpu"]
     tier = [i for i in members if problem.machine.kind(i) == "cpu"]
     if offload in ("auto", "none") or not cards:
-        resident = _best_of_each(problem, candidates(problem, cards or tier), split)
+        named = candidates(problem, cards or tier)
+        resident = _best_of_each(problem, named, split)
         if resident or not cards or offload == "none":
             if not resident:
                 return None
-            return Found(leanest_first(problem, resident, split) if cards else tuple(resident))
+            return Found(leanest_first(named, resident, split) if cards else tuple(resident))
     spilled = list(_spilled(problem, cards, tier, split, offload))
     best: dict[Split, Solution] = {}
     for solution in sorted(spilled, key=lambda s: s.seconds):
@@ -58,19 +61,27 @@ def search(
     return Found(tuple(best.values()), True) if best else None
 
 
-def _best_of_each(
-    problem: Problem, named: dict[Split, list[Candidate]], split: Split | None
-) -> list[Solution]:
-    """The best of each split. One that cannot win any more is solved until one of it fits."""
+def _best_of_each(problem: Problem, named: Candidates, split: Split | None) -> list[Solution]:
+    """The best of each split. One that cannot win any more is solved until one of it fits.
+
+    Where every structure is named, none is left that could be faster than what is found, unless
+    that takes more than `ALL` solutions.
+    """
     winner = float("inf")
     best: dict[Split, Solution] = {}
-    for name in (name for name in QUICKEST if name in named and split in (None, name)):
-        most = None if len(problem.machine.devices) <= FEW else MOST
-        for candidate in named[name][:most]:
+    for name in (n for n in QUICKEST if n in named.groups and split in (None, n)):
+        solved = 0
+        for tried, candidate in enumerate(named.in_turn(name)):
             mine = best.get(name)
-            if mine and (candidate.bound >= mine.seconds or candidate.bound >= winner):
+            limit = min(mine.seconds, winner) if mine else float("inf")
+            if candidate.bound >= limit:
                 break
+            if solved == (ALL if named.every else MOST) or (tried == TRIED and not named.every):
+                break
+            if mine and not promises(problem, candidate.structure, limit):
+                continue
             solution = solve(problem, candidate.structure)
+            solved += solution is not None
             if solution and (mine is None or solution.seconds < mine.seconds):
                 best[name] = solution
                 winner = min(winner, solution.seconds)
@@ -86,14 +97,8 @@ def _spilled(
 ) -> Iterator[Solution]:
     """Solutions in which some of the model lies in the PC's memory."""
     if tier and offload in ("auto", "cpu"):
-        named = candidates(problem, [*cards, *tier])
-        tiered = {
-            name: [c for c in found if (tier[0],) in c.structure] for name, found in named.items()
-        }
-        yield from _best_of_each(problem, {n: f for n, f in tiered.items() if f}, split)
-    for structure in roomy(problem, cards):
-        if split is not None and split_of(structure) != split:
-            continue
+        yield from _best_of_each(problem, candidates(problem, cards, tier[0]), split)
+    for structure in roomy(problem, cards, split):
         ways = [Spill(stream=True)] if offload in ("auto", "stream") else []
         if tier and offload in ("auto", "cpu") and problem.tables.spec.dimensions.experts:
             ways.append(Spill(experts_on=tier[0]))
@@ -102,23 +107,44 @@ def _spilled(
                 yield solution
 
 
-def roomy(problem: Problem, members: Sequence[int]) -> list[Structure]:
-    """A few structures, among them those with most room: all in a row, together, each alone."""
+def roomy(problem: Problem, members: Sequence[int], split: Split | None) -> list[Structure]:
+    """A few structures, among them those with most room: all in a row, together, each alone.
+
+    Stages of several ranks that follow one another are named only where such a split is asked for.
+    """
     machine = problem.machine
     ordered = sorted(members, key=lambda i: (machine.kind(i) == "cpu", i))
-    found: list[Structure] = [((i,),) for i in ordered]
+    found: list[Structure] = [((i,),) for i in _unlike(problem, ordered)]
     if len(ordered) > 1:
         found.append(tuple((i,) for i in ordered))
         if len({machine.kind(i) for i in ordered}) == 1:
             found.append((tuple(ordered),))
-    return [s for s in found if len(s) <= problem.layers]
+    if split == "hybrid":
+        kinds = dict.fromkeys(machine.kind(i) for i in ordered)
+        stages = [tuple(i for i in ordered if machine.kind(i) == kind) for kind in kinds]
+        found.append(tuple(stages) if len(stages) > 1 else (stages[0][:-1], stages[0][-1:]))
+    named = [s for s in found if all(s) and len(s) <= problem.layers]
+    return [s for s in named if split in (None, split_of(s))]
+
+
+def _unlike(problem: Problem, members: Sequence[int]) -> list[int]:
+    """The first of devices that are alike, also in their way to the processor."""
+    machine, found = problem.machine, dict[object, int]()
+    below = [i for i in range(len(machine.devices)) if machine.kind(i) == "cpu"]
+    for i in members:
+        ways = tuple(machine.total((i, j), machine.transport((i, j))) for j in below)
+        found.setdefault((machine.likeness(i), ways), i)
+    return list(found.values())
 
 
 def any_fit(problem: Problem, members: Sequence[int], split: Split | None) -> Solution | None:
-    """A solution, if one of the roomiest structures has room."""
-    structures = [s for s in roomy(problem, members) if split is None or split_of(s) == split]
+    """A solution, if one of the roomiest structures has room; of hybrid splits, if any has."""
+    structures = roomy(problem, members, split)
     found = (solve(problem, structure) for structure in reversed(structures))
-    return next((solution for solution in found if solution), None)
+    first = next((solution for solution in found if solution), None)
+    if first is None and split == "hybrid":
+        first = next(iter(_best_of_each(problem, candidates(problem, members), split)), None)
+    return first
 
 
 def with_device(problem: Problem, solution: Solution, index: int) -> Solution | None:

@@ -13,7 +13,8 @@ from local_tp.core import EMPTY, Span, Transport
 from local_tp.plan.costs import Share
 from local_tp.plan.search.layers import Cut, Variant, balanced, best_cut
 from local_tp.plan.search.machine import Ranks
-from local_tp.plan.search.problem import Edges, Mix, Problem
+from local_tp.plan.search.mixes import Mix
+from local_tp.plan.search.problem import Edges, Problem
 from local_tp.plan.search.tensor import Group, whole_share
 from local_tp.plan.time import Rank, Stage
 from local_tp.plan.work import Part
@@ -21,7 +22,6 @@ from local_tp.rates import Channel
 
 Structure = tuple[Ranks, ...]
 
-NO_CHANNEL = Channel()
 FEW = 8  # layers up to which shares are worked out for every number of them
 GRID = (0.5, 0.92)  # parts of what the ranks of a stage have room for
 STEPS = 8  # in which the part that is streamed, or that lies with the processor, is tried
@@ -141,8 +141,7 @@ def _mixes(problem: Problem, structure: Structure, at: int) -> list[Mix]:
         parts = [n / layers for n in range(1, layers + 1)]
     else:
         share = whole_share(problem, False)
-        kind = ranks[0]
-        total = sum(n * problem.layer_bytes(kind, c, share) for c, n in enumerate(whole))
+        total = problem.layers_bytes(ranks[0], whole, share)
         rooms = sum(machine.room(i) - machine.context(i) for i in ranks)
         parts = [part * min(1.0, rooms / total) for part in GRID]
     return [tuple(-(-int(n * part * 4096) // 4096) for n in whole) for part in parts]
@@ -157,35 +156,21 @@ def _form(
     onward: Channel,
     streamed: float,
 ) -> _Form:
-    machine, tables = problem.machine, problem.tables
-    total = machine.total(ranks, transport) if len(ranks) > 1 else Channel()
-    speeds = [machine.speed(i, ranks, machine.workers(i)) for i in ranks]
-    kinds = [machine.kind(i) for i in ranks]
-    classes = range(len(tables.models))
-
-    def stage(work: Sequence[tuple[Part, ...]], onward: Channel = NO_CHANNEL) -> float:
-        members = tuple(Rank(w, speed) for w, speed in zip(work, speeds, strict=True))
-        return problem.stage_seconds(Stage(members, total, onward))
-
-    members = list(zip(kinds, shares, strict=True))
-    seconds = [
-        stage([_with(tables.layer_parts(kind, c, share), streamed) for kind, share in members])
-        for c in classes
-    ]
-    head = [(tables.head(kind, share.vocab).part,) for kind, share in members]
-    fixed = stage(head if edges[1] else [() for _ in ranks], onward)
-    fixed += problem.outside(edges[0])
+    classes = range(len(problem.tables.models))
+    key = ("seconds", ranks, shares, transport, streamed)
+    seconds, head = problem.kept(key, lambda: _seconds(problem, ranks, shares, transport, streamed))
+    fixed = (head if edges[1] else problem.hand_over(onward)) + problem.outside(edges[0])
     weights = [
         [problem.layer_bytes(i, c, share, streamed) for c in classes]
         for i, share in zip(ranks, shares, strict=True)
     ]
     rooms = [
-        machine.room(i)
+        problem.machine.room(i)
         - problem.beside(i, share, edges, len(ranks), transport)
         - (problem.buffers(i, share) if streamed else 0)
         for i, share in zip(ranks, shares, strict=True)
     ]
-    of_layer = tables.of_layer
+    of_layer = problem.tables.of_layer
     variant = Variant(
         seconds=tuple(seconds[c] for c in of_layer),
         fixed=fixed,
@@ -193,6 +178,30 @@ def _form(
         rooms=tuple(rooms),
     )
     return _Form(ranks, shares, streamed, variant)
+
+
+def _seconds(
+    problem: Problem,
+    ranks: Ranks,
+    shares: Sequence[Share],
+    transport: Transport,
+    streamed: float,
+) -> tuple[list[float], float]:
+    """Seconds of a stage for one layer of each class, and for the head."""
+    machine, tables = problem.machine, problem.tables
+    total = machine.total(ranks, transport) if len(ranks) > 1 else Channel()
+    speeds = [machine.speed(i, ranks, machine.workers(i)) for i in ranks]
+    members = [(machine.kind(i), share) for i, share in zip(ranks, shares, strict=True)]
+
+    def stage(work: Sequence[tuple[Part, ...]]) -> float:
+        made = tuple(Rank(w, speed) for w, speed in zip(work, speeds, strict=True))
+        return problem.stage_seconds(Stage(made, total, Channel()))
+
+    seconds = [
+        stage([_with(tables.layer_parts(kind, c, share), streamed) for kind, share in members])
+        for c in range(len(tables.models))
+    ]
+    return seconds, stage([(tables.head(kind, share.vocab).part,) for kind, share in members])
 
 
 def _with(parts: tuple[Part, ...], streamed: float) -> tuple[Part, ...]:
@@ -229,17 +238,21 @@ def _refined(
 
 def _streamed(problem: Problem, form: _Form, span: Span) -> Span:
     """The last layers of a stage, as few as leave room for the others."""
-    for start in range(span.stop, span.start - 1, -1):
-        if all(
-            sum(
-                problem.layer_bytes(i, problem.tables.of_layer[layer], share, float(layer >= start))
-                for layer in range(*span)
-            )
-            <= room
-            for i, share, room in zip(form.ranks, form.shares, form.variant.rooms, strict=True)
-        ):
-            return Span(start, span.stop)
-    return span
+    start = span.stop
+    for i, share, room in zip(form.ranks, form.shares, form.variant.rooms, strict=True):
+        resident, streamed = (
+            [problem.layer_bytes(i, c, share, part) for c in range(len(problem.tables.models))]
+            for part in (0.0, 1.0)
+        )
+        mine = problem.tables.of_layer[span.start : span.stop]
+        need = sum(resident[c] for c in mine)
+        at = span.stop
+        while need > room and at > span.start:
+            at -= 1
+            c = problem.tables.of_layer[at]
+            need += streamed[c] - resident[c]
+        start = min(start, at)
+    return Span(start, span.stop)
 
 
 def _edges(structure: Structure, at: int) -> Edges:

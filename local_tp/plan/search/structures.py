@@ -1,26 +1,33 @@
-"""Which structures are worth solving: devices, order and groups, the most promising first.
+"""Which structures there are: devices, order and groups, the most promising first.
 
-A bound says how fast a structure could be at best, from each device's own speed and room; equal
-devices with equal links are tried once. Every structure of up to four devices is named; of more,
-those that links and speeds suggest. The processor, as a tier below the cards, comes last.
+Groups of devices are named first, whatever their order, with what they could reach at best; orders
+of those that could still win are named after that. Of few cards, or of many that are alike, every
+way to group them is named; of more, those that links and speeds suggest. Devices that are alike,
+with equal links, are tried once. The processor, as a tier below the cards, comes last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations, permutations, product
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import combinations, islice, permutations, product
 
-from local_tp.core import DeviceKind, Split, Transport
-from local_tp.plan.costs import NOTHING
+from local_tp.core import DeviceKind, Split
+from local_tp.plan.search.bounds import (
+    bound_of,
+    bound_of_groups,
+    by_speed,
+    least_hand_over,
+    most_layers,
+)
 from local_tp.plan.search.machine import Ranks
 from local_tp.plan.search.problem import Problem
 from local_tp.plan.search.solve import Structure
-from local_tp.plan.search.tensor import whole_share
-from local_tp.plan.time import Rank, Speed, Stage
-from local_tp.rates import Channel
 
-EVERY = 4  # devices up to which every structure is named
+EVERY = 1000  # ways to group devices, up to which every one is named
+TYPES = 6  # of unlike devices, up to which the ways are counted at all
+ORDERS = 3  # stages up to which every order is tried, whatever lies between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,46 @@ class Candidate:
     bound: float
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Groups of devices by split, each with seconds that no order of them can beat.
+
+    `every` says that there are no others; `equal` that it makes no difference which devices talk
+    to each other; `below` is the processor, where it is a last stage of each.
+    """
+
+    problem: Problem
+    equal: bool
+    every: bool
+    below: int | None
+    groups: dict[Split, list[tuple[float, Structure]]] = field(default_factory=dict)
+
+    def in_turn(self, split: Split, devices: int | None = None) -> Iterator[Candidate]:
+        """Structures of a split, the most promising first, perhaps only those of so many devices.
+
+        The orders of groups are named when the turn of the groups comes.
+        """
+        heap = [
+            (bound, False, groups)
+            for bound, groups in self.groups.get(split, ())
+            if devices is None or devices == sum(map(len, groups))
+        ]
+        heapify(heap)
+        seen: set[object] = set()
+        while heap:
+            bound, ordered, structure = heappop(heap)
+            if ordered:
+                yield Candidate(structure, bound)
+                continue
+            for stages in _orders(structure, self):
+                whole = stages if self.below is None else (*stages, (self.below,))
+                likeness = _signature(self.problem, whole)
+                own = None if likeness in seen else bound_of(self.problem, whole)
+                seen.add(likeness)
+                if own is not None:
+                    heappush(heap, (own, True, whole))
+
+
 def split_of(structure: Structure) -> Split:
     """What people call it."""
     if len(structure) == 1:
@@ -38,216 +85,82 @@ def split_of(structure: Structure) -> Split:
     return "layer" if all(len(ranks) == 1 for ranks in structure) else "hybrid"
 
 
-def candidates(problem: Problem, members: Sequence[int]) -> dict[Split, list[Candidate]]:
-    """Structures over subsets of these devices by split, the most promising first."""
-    alike: dict[object, Structure] = {}
-    for structure in _structures(problem, members):
-        alike.setdefault(_signature(problem, structure), structure)
-    found: dict[Split, list[Candidate]] = {}
-    for structure in alike.values():
-        bound = bound_of(problem, structure)
+def candidates(problem: Problem, members: Sequence[int], below: int | None = None) -> Candidates:
+    """Structures over subsets of these devices; `below` is the processor, a last stage of each."""
+    machine = problem.machine
+    equal = machine.equal_ways(members)
+    types = _types(problem, members, equal)
+    ways = [] if len(types) > TYPES else list(islice(_groupings(problem, types), EVERY + 1))
+    every = 0 < len(ways) <= EVERY
+    groupings = ways if every else _unlike(problem, members, _promising(problem, members))
+    if below is not None:
+        groupings = [(), *groupings]
+    everybody = (*members, *(() if below is None else (below,)))
+    rooms, onward = most_layers(problem, everybody), least_hand_over(problem, everybody)
+    found = Candidates(problem, equal, every, below)
+    for groups in groupings:
+        whole = groups if below is None else (*groups, (below,))
+        if sum(rooms[i] for ranks in whole for i in ranks) < problem.layers:
+            continue
+        bound = bound_of_groups(problem, whole, onward)
         if bound is not None:
-            found.setdefault(split_of(structure), []).append(Candidate(structure, bound))
-    for named in found.values():
-        named.sort(key=lambda candidate: (candidate.bound, candidate.structure))
+            found.groups.setdefault(split_of(whole), []).append((bound, groups))
     return found
 
 
-def bound_of(problem: Problem, structure: Structure) -> float | None:
-    """Seconds that no cut and no shares of this structure can beat; None where it has no room.
-
-    Ranks of a stage at best add their speeds up, and layers at best go to the fastest stages until
-    those are full. Sums and hand-overs take what they take.
-    """
-    if len(structure) > problem.layers:
-        return None
-    transport = problem.machine.transport([i for ranks in structure for i in ranks])
-    layers = problem.layers
-    fixed = problem.outside(True) + (len(structure) - 1) * problem.outside(False)
-    stages: list[tuple[float, float]] = []
-    if len(structure) == 1:
-        return _bound_of_one(problem, structure[0], transport)
-    for at, ranks in enumerate(structure):
-        time = 1.0 / sum(1.0 / _alone(problem, i) for i in ranks)
-        if len(ranks) > 1:
-            time += _exchange(problem, problem.machine.total(ranks, transport))
-        if at + 1 < len(structure):
-            onward = problem.machine.onward(ranks, structure[at + 1], transport)
-            fixed += _hand_over(problem, onward)
-        room = sum(_layer_room(problem, i, at, len(structure), ranks, transport) for i in ranks)
-        stages.append((time, room / _lightest(problem, ranks[0])))
-    left, seconds = float(layers - len(stages)), fixed + sum(time for time, _ in stages)
-    if any(layers_of < 1 for _, layers_of in stages):
-        return None
-    for time, layers_of in sorted(stages):
-        taken = min(left, layers_of - 1)
-        seconds += taken * time
-        left -= taken
-    return None if left > 1e-9 else seconds * (1 - 1e-9)
+def _unlike(
+    problem: Problem, members: Sequence[int], groupings: Iterable[Structure]
+) -> list[Structure]:
+    """One of those that cost the same in the order in which they are named."""
+    named = dict.fromkeys(groupings)
+    likenesses = [problem.machine.likeness(i) for i in members]
+    if len(set(likenesses)) == len(likenesses):
+        return list(named)
+    found: dict[object, Structure] = {}
+    for groups in named:
+        found.setdefault(_signature(problem, groups), groups)
+    return list(found.values())
 
 
-def _layer_room(
-    problem: Problem, index: int, at: int, stages: int, ranks: Ranks, transport: Transport
-) -> int:
-    """Bytes that a rank has for layers, at most: one of several may hold next to nothing else."""
-    alone, edges = len(ranks) == 1, (at == 0, at == stages - 1)
-    share = whole_share(problem, any(edges)) if alone else NOTHING
-    key = ("beside", index, edges, alone, transport)
-
-    def ask() -> int:
-        return problem.beside(index, share, edges, len(ranks), transport)
-
-    return max(0, problem.machine.room(index) - problem.kept(key, ask))
+# ----------------------------------------------------------------------------------- groups
 
 
-def _bound_of_one(problem: Problem, ranks: Ranks, transport: Transport) -> float | None:
-    """The same for one stage: each rank's part ends where its room or its time does."""
-    total = _lightest(problem, ranks[0]) * problem.layers
-    speeds = [1.0 / (_alone(problem, i) * problem.layers) for i in ranks]
-    caps = [_layer_room(problem, i, 0, 1, ranks, transport) / total for i in ranks]
-    if sum(caps) < 1:
-        return None
-    left, speed, time = 1.0, sum(speeds), 0.0
-    for cap, mine in sorted(zip(caps, speeds, strict=True), key=lambda pair: pair[0] / pair[1]):
-        time = left / speed
-        if cap / mine >= time:
-            break
-        left -= cap
-        speed -= mine
-    sums = 0.0
-    if len(ranks) > 1:
-        sums = problem.layers * _exchange(problem, problem.machine.total(ranks, transport))
-    return (time + sums + problem.outside(True)) * (1 - 1e-9)
+def _types(problem: Problem, members: Sequence[int], equal: bool) -> list[list[int]]:
+    """Devices that are alike, where nothing between devices sets one of them apart."""
+    found: dict[object, list[int]] = {}
+    for i in members:
+        found.setdefault(problem.machine.likeness(i) if equal else i, []).append(i)
+    return list(found.values())
 
 
-def _alone(problem: Problem, index: int) -> float:
-    """Seconds of a layer, on average, on one device."""
-
-    def ask() -> float:
-        kind, tables = problem.machine.kind(index), problem.tables
-        share, speed = (
-            whole_share(problem, False),
-            _own_speed(problem, index),
-        )
-        return (
-            sum(
-                count
-                * problem.stage_seconds(
-                    Stage((Rank(tables.layer_parts(kind, c, share), speed),), Channel(), Channel())
-                )
-                for c, count in enumerate(problem.whole)
-            )
-            / problem.layers
-        )
-
-    return problem.kept(("alone", index), ask)
+def _groupings(problem: Problem, types: Sequence[Sequence[int]]) -> Iterator[Structure]:
+    """Every way to put some of the devices into groups of one kind, each way once."""
+    counts = tuple(len(members) for members in types)
+    kinds = [problem.machine.kind(members[0]) for members in types]
+    parts = [
+        part
+        for part in product(*(range(count + 1) for count in counts))
+        if len({kind for kind, count in zip(kinds, part, strict=True) if count}) == 1
+    ]
+    for way in _sums(counts, parts):
+        left = [list(members) for members in types]
+        groups = []
+        for part in way:
+            group = [left[at].pop(0) for at, count in enumerate(part) for _ in range(count)]
+            groups.append(by_speed(problem, group))
+        yield tuple(groups)
 
 
-def _own_speed(problem: Problem, index: int) -> Speed:
-    machine = problem.machine
-    return machine.speed(index, (index,), machine.workers(index))
-
-
-def _lightest(problem: Problem, index: int) -> float:
-    """Bytes of a layer, on average, at least: its weights and what it remembers."""
-
-    def ask() -> float:
-        share, kind = whole_share(problem, False), problem.machine.kind(index)
-        return max(
-            1.0,
-            sum(
-                count
-                * (
-                    problem.tables.layer_bytes(kind, c, share)
-                    + problem.tables.remembered(kind, c, share, problem.tokens)
-                )
-                for c, count in enumerate(problem.whole)
-            )
-            / problem.layers,
-        )
-
-    return problem.kept(("lightest", problem.machine.kind(index)), ask)
-
-
-def _exchange(problem: Problem, channel: Channel) -> float:
-    """Seconds of the sums of a layer, on average, among ranks that all take part."""
-
-    def ask(between: Channel) -> float:
-        tables, whole = problem.tables, problem.whole
-        index = next(i for i, _ in enumerate(problem.machine.devices))
-        kind, speed = (
-            problem.machine.kind(index),
-            _own_speed(problem, index),
-        )
-        share = whole_share(problem, False)
-        total = 0.0
-        for c, count in enumerate(whole):
-            rank = Rank(tables.layer_parts(kind, c, share), speed)
-            with_sums, without = (
-                problem.stage_seconds(Stage((rank, rank), way, Channel()))
-                for way in (between, Channel())
-            )
-            total += count * (with_sums - without)
-        return total / problem.layers
-
-    return problem.kept(("exchange", channel), lambda: ask(channel))
-
-
-def _hand_over(problem: Problem, channel: Channel) -> float:
-    stage = Stage((), Channel(), channel)
-    return problem.kept(("onward", channel), lambda: problem.stage_seconds(stage))
-
-
-# ------------------------------------------------------------------------------ enumeration
-
-
-def _structures(problem: Problem, members: Sequence[int]) -> Iterator[Structure]:
-    cards = [i for i in members if problem.machine.kind(i) != "cpu"]
-    tier = [i for i in members if problem.machine.kind(i) == "cpu"]
-    if not cards or len(members) <= EVERY:
-        pools: Iterable[Structure] = _every(problem, cards or tier)
-    else:
-        pools = _promising(problem, cards)
-    for structure in pools:
-        yield structure
-        if cards and tier:
-            yield (*structure, (tier[0],))
-    if cards and tier:
-        yield ((tier[0],),)
-
-
-def _every(problem: Problem, members: Sequence[int]) -> Iterator[Structure]:
-    """Every order of every grouping of every subset; a group is of one kind, by speed."""
-    for size in range(1, len(members) + 1):
-        for subset in combinations(members, size):
-            for groups in _partitions(list(subset)):
-                if all(len({problem.machine.kind(i) for i in group}) == 1 for group in groups):
-                    for stages in permutations(groups):
-                        yield from product(*(_led(problem, group) for group in stages))
-
-
-def _led(problem: Problem, group: Sequence[int]) -> list[Ranks]:
-    """A group by speed, and with each of its devices first: that one takes what is handed over.
-
-    Neighbours may share a group of heads, so that with few KV heads every order counts.
-    """
-    d = problem.tables.spec.dimensions
-    if len(group) == 3 and d.kv_heads < d.query_heads and d.kv_heads < 2 * len(group):
-        return list(permutations(_by_speed(problem, group)))
-    ordered = _by_speed(problem, group)
-    return [(first, *(i for i in ordered if i != first)) for first in ordered]
-
-
-def _partitions(members: list[int]) -> Iterator[list[list[int]]]:
-    """Every way to put members into groups."""
-    if not members:
-        yield []
-        return
-    first, *others = members
-    for rest in _partitions(others):
-        yield [[first], *rest]
-        for at, group in enumerate(rest):
-            yield [*rest[:at], [first, *group], *rest[at + 1 :]]
+def _sums(
+    counts: tuple[int, ...], parts: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Every collection of `parts`, some perhaps several times, that needs no more than `counts`."""
+    for at, part in enumerate(parts):
+        left = tuple(have - need for have, need in zip(counts, part, strict=True))
+        if min(left) >= 0:
+            yield (part,)
+            for others in _sums(left, parts[at:]):
+                yield (part, *others)
 
 
 def _promising(problem: Problem, cards: Sequence[int]) -> Iterator[Structure]:
@@ -256,45 +169,91 @@ def _promising(problem: Problem, cards: Sequence[int]) -> Iterator[Structure]:
     for size in range(1, len(cards) + 1):
         for subset in combinations(cards, size):
             if size > 1:
-                yield from _orders(problem, [(i,) for i in subset])
+                yield tuple((i,) for i in subset)
             if len({problem.machine.kind(i) for i in subset}) == 1:
-                yield (_by_speed(problem, subset),)
-    for groups in _groupings(problem, cards, kinds):
+                yield (by_speed(problem, subset),)
+    for groups in _groups_by_ways(problem, cards, kinds):
         for size in range(1, len(groups) + 1):
-            for chosen in combinations(groups, size):
-                yield from _orders(problem, list(chosen))
+            yield from combinations(groups, size)
 
 
-def _groupings(
+def _groups_by_ways(
     problem: Problem, cards: Sequence[int], kinds: set[DeviceKind]
 ) -> Iterator[list[Ranks]]:
     """Ways to group cards: by what lies between them, by what they are, and a head with a tail."""
     machine = problem.machine
     for level in machine.levels(cards):
-        yield [_by_speed(problem, group) for group in level]
+        yield [by_speed(problem, group) for group in level]
     by_name: dict[object, list[int]] = {}
     for i in cards:
         by_name.setdefault((machine.kind(i), machine.devices[i].name), []).append(i)
-    yield [_by_speed(problem, group) for group in by_name.values()]
+    yield [by_speed(problem, group) for group in by_name.values()]
     if len(kinds) == 1:
-        fastest = _by_speed(problem, cards)
+        fastest = by_speed(problem, cards)
         for head in range(2, len(cards)):
             yield [fastest[:head], *((i,) for i in fastest[head:])]
             yield [fastest[:head], fastest[head:]]
 
 
-def _orders(problem: Problem, groups: list[Ranks]) -> Iterator[Structure]:
-    """A few orders of stages: as the slots are, and with the fastest last, where the head is."""
-    if len(groups) < 3:
-        yield from permutations(groups)
-        return
-    fastest = sorted(groups, key=lambda ranks: 1.0 / sum(1.0 / _alone(problem, i) for i in ranks))
-    yield tuple(sorted(groups))
-    yield tuple(fastest[::-1])
+# ----------------------------------------------------------------------------------- orders
 
 
-def _by_speed(problem: Problem, group: Sequence[int]) -> Ranks:
-    return tuple(sorted(group, key=lambda i: (_alone(problem, i), i)))
+def _orders(groups: Structure, named: Candidates) -> Iterator[Structure]:
+    """Orders of these groups as stages, each group led by each of its devices where that counts."""
+    problem, equal, every = named.problem, named.equal, named.every
+    if len(groups) <= ORDERS or (every and not (equal and len(problem.whole) == 1)):
+        orders = _unlike_orders(groups, _likenesses(problem, groups, named.below))
+    else:
+        orders = _by_ends(groups)
+    for stages in orders:
+        yield from product(*(_led(problem, group, equal or not every) for group in stages))
+
+
+def _likenesses(problem: Problem, groups: Structure, below: int | None) -> list[object]:
+    """Equal for groups that may change places in any order of all, at no difference to it."""
+    machine, members = problem.machine, [i for ranks in groups for i in ranks]
+    last = () if below is None else (below,)
+    transport = machine.transport((*members, *last))
+    if len({machine.onward((a,), (b,), transport) for a, b in permutations(members, 2)}) > 1:
+        return list(groups)
+    return [
+        (
+            tuple(machine.likeness(i) for i in ranks),
+            machine.total(ranks, transport) if len(ranks) > 1 else None,
+            tuple(machine.onward((i,), last, transport) for i in ranks if last),
+        )
+        for ranks in groups
+    ]
+
+
+def _unlike_orders(groups: Structure, alike: Sequence[object]) -> Iterator[Structure]:
+    """Orders of these groups; of groups that are `alike` those named first come first."""
+    if not groups:
+        yield ()
+    for at in (alike.index(likeness) for likeness in dict.fromkeys(alike)):
+        others = (*groups[:at], *groups[at + 1 :])
+        for rest in _unlike_orders(others, (*alike[:at], *alike[at + 1 :])):
+            yield (groups[at], *rest)
+
+
+def _by_ends(groups: Structure) -> Iterator[Structure]:
+    """Orders that differ in their ends, where embedding and head are."""
+    for first, last in permutations(range(len(groups)), 2):
+        between = (group for at, group in enumerate(groups) if at not in (first, last))
+        yield (groups[first], *between, groups[last])
+
+
+def _led(problem: Problem, group: Ranks, once: bool) -> list[Ranks]:
+    """A group by speed, and with each of its devices first: that one takes what is handed over.
+
+    Neighbours may share a group of heads, so that with few KV heads every order counts.
+    """
+    d = problem.tables.spec.dimensions
+    if len(group) == 3 and d.kv_heads < d.query_heads and d.kv_heads < 2 * len(group):
+        return list(permutations(group))
+    if once:
+        return [group]
+    return [(first, *(i for i in group if i != first)) for first in group]
 
 
 def _signature(problem: Problem, structure: Structure) -> object:

@@ -8,7 +8,7 @@ holds but how many of each class.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -17,7 +17,8 @@ from local_tp.core import Transport
 from local_tp.plan.costs import GRAIN, NOTHING, Share
 from local_tp.plan.partition import apportion, grain_of
 from local_tp.plan.search.machine import Ranks
-from local_tp.plan.search.problem import Edges, Mix, Problem
+from local_tp.plan.search.mixes import Mix
+from local_tp.plan.search.problem import Edges, Problem
 from local_tp.plan.shares import Cost, Counts, Seconds, all_ways, slowest, spread, ways
 from local_tp.plan.shares_heads import HeadCost, Heads, head_ways
 from local_tp.plan.work import PartName
@@ -64,6 +65,27 @@ class Group:
         best = _joined(heads[0], free)
         return best if self.fits(best) else self._tight(heads, free)
 
+    def floor(self) -> tuple[float, float] | None:
+        """Seconds of all the model's layers and of the head that no shares can beat.
+
+        Of no part a rank takes more than it has room for beside nothing else, where these ranks
+        have all layers; None where that does not do.
+        """
+        heads, free = self._free()
+        spent = {"head": 0.0}
+        for axis, counts in free.items():
+            costs, within = self._costs(axis), counts
+            if all(self.edges):
+                caps = [self._cap(axis, i, NOTHING) for i in self.ranks]
+                if any(count > cap for count, cap in zip(counts, caps, strict=True)):
+                    found = spread(costs, axis.units, caps)
+                    if found is None:
+                        return None
+                    within = found
+            spent[axis.name] = slowest(costs, within)
+        head = spent.pop("head")
+        return self._head_seconds(heads[0]) + sum(spent.values()), head if self.edges[1] else 0.0
+
     def _free(self) -> tuple[list[tuple[Heads, ...]], dict[_Axis, Counts]]:
         """Ways to hand out the heads, and the fastest counts on each axis, whatever the room."""
 
@@ -77,7 +99,7 @@ class Group:
                 free[axis] = counts
             return heads, free
 
-        key = ("free", self.ranks, self.edges, self.experts)
+        key = ("free", self.ranks, self.edges, self.experts, self._rooms())
         return self.problem.kept(key, ask)
 
     def fits(self, shares: Sequence[Share]) -> bool:
@@ -87,9 +109,7 @@ class Group:
         """Bytes that a rank would have too many."""
         problem = self.problem
         need = problem.beside(index, share, self.edges, len(self.ranks), self.transport)
-        for position, count in enumerate(self.mix):
-            if count:
-                need += count * problem.layer_bytes(index, position, share, self.streamed)
+        need += problem.layers_bytes(index, self.mix, share, self.streamed)
         if self.streamed:
             need += problem.buffers(index, share)
         return need - problem.machine.room(index)
@@ -209,8 +229,7 @@ class Group:
         if axis.name == "head":
             kind = self.problem.machine.kind(i)
             return self.problem.tables.edge_bytes(kind, share, *self.edges)
-        layers = enumerate(self.problem.whole)
-        return sum(n * self.problem.layer_bytes(i, position, share) for position, n in layers)
+        return self.problem.layers_bytes(i, self.problem.whole, share)
 
     # -------------------------------------------------------------------------------- costs
 
@@ -228,27 +247,35 @@ class Group:
         return found
 
     def _costs(self, axis: _Axis) -> list[Cost]:
-        key = ("axis", axis, self.ranks, self.edges)
+        key = ("axis", axis, self.ranks, self.edges, self._rooms())
         return self.problem.kept(key, lambda: [self._cost(axis, i) for i in self.ranks])
+
+    def _rooms(self) -> tuple[int, ...]:
+        """The ranks' rooms where shares hang on them even if they are large: of an embedding."""
+        room = self.problem.machine.room
+        return tuple(map(room, self.ranks)) if self.edges == (True, False) else ()
 
     def _cost(self, axis: _Axis, index: int) -> Cost:
         """Seconds for a count; an embedding alone costs none, and is divided by room."""
+        if axis.name == "head" and not self.edges[1]:
+            room, loads = float(self.problem.machine.room(index)), len(self.problem.loads)
+            return lambda count: (1e-9 * count / room,) * loads
         ask, ranks, mix = self.problem.part_cost, self.ranks, self.problem.whole
-        silent = axis.name == "head" and not self.edges[1]
-        room = float(self.problem.machine.room(index))
-        known: dict[int, Seconds] = {}
 
         def cost(count: int) -> Seconds:
             if (found := known.get(count)) is None:
-                if silent:
-                    found = (1e-9 * count / room,) * len(self.problem.loads)
-                else:
-                    share = NOTHING._replace(**{axis.field: count * axis.grain})
-                    found = ask(index, ranks, axis.name, mix, share)
-                known[count] = found
+                share = NOTHING._replace(**{axis.field: count * axis.grain})
+                found = known[count] = ask(index, ranks, axis.name, mix, share)
             return found
 
+        known = self._known(index, axis.name, axis.grain)
         return cost
+
+    def _known(self, index: int, *what: object) -> dict[object, Seconds]:
+        """Seconds that were worked out before for such a device, also in other stages."""
+        machine = self.problem.machine
+        speed = machine.speed(index, self.ranks, machine.workers(index))
+        return self.problem.kept(("known", replace(speed, device=""), *what), dict)
 
     def _head_costs(self) -> list[HeadCost]:
         key = ("heads", self.ranks)
@@ -256,14 +283,13 @@ class Group:
 
     def _head_cost(self, index: int) -> HeadCost:
         ask, ranks, mix = self.problem.part_cost, self.ranks, self.problem.whole
-        known: dict[Heads, Seconds] = {}
 
         def cost(query: int, kv: int) -> Seconds:
             if (found := known.get((query, kv))) is None:
-                found = ask(index, ranks, "mixer", mix, Share(query, kv))
-                known[query, kv] = found
+                found = known[query, kv] = ask(index, ranks, "mixer", mix, Share(query, kv))
             return found
 
+        known = self._known(index, "mixer")
         return cost
 
     def _head_seconds(self, way: Sequence[Heads]) -> float:

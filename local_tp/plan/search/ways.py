@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from local_tp.core import EMPTY, Device, Goal, Link, ModelSpec, Placement, Transport
 from local_tp.facts import Collective
-from local_tp.plan.channels import hand_over, sum_channel
-from local_tp.plan.predict import stages_of
+from local_tp.plan.channels import hand_over
+from local_tp.plan.predict import stage_channel, stages_of
 from local_tp.plan.search.machine import Ways
 from local_tp.plan.time import Speed
 from local_tp.rates import Channel, Rates
@@ -39,7 +39,7 @@ def ways_of(
         return made[0].ranks[0].speed
 
     def total(devices: Sequence[Device], by: Transport) -> Channel:
-        return sum_channel(devices, links, collectives, by, rates)
+        return stage_channel(devices, devices, links, collectives, by, rates)
 
     def onward(devices: Sequence[Device], following: Sequence[Device], by: Transport) -> Channel:
         return hand_over(devices[0], following[0], links, by, rates)
