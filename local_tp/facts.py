@@ -106,6 +106,8 @@ class CardFacts:
     copy_to: float | None = None  # host to device, pinned, bytes a second
     copy_from: float | None = None
     matmul: tuple[tuple[str, float], ...] = ()  # (dtype, measured operations a second)
+    cores: int | None = None  # of the processor, that workers may use
+    core_bandwidth: float | None = None  # bytes a second by one of them alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,20 +13,36 @@ from typing import Literal
 from local_tp.core import DeviceKind
 
 Route = Literal["nvlink", "direct", "host"]  # how data goes from one device to another
+FEW_BLOCK = 4  # rows of a product of few tokens that share a conversion of the weights
 
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
     """Shares of a device's rated figures: of memory bandwidth, and of dense 16-bit operations.
 
-    `few` is the share of operations where a step has fewer tokens than `Rates.many`, `unpack` the
-    share of the memory bandwidth at which weights are unpacked before a product of many tokens.
+    `few` is the share of 32-bit operations where a step has fewer tokens than `Rates.many`. Such a
+    product converts weights once for every block of `FEW_BLOCK` rows, which takes as long as
+    `first` further rows. `unpack` is the share of 32-bit operations, two a number, at which
+    weights are unpacked before a product of many tokens.
     """
 
     memory: float
     compute: float
     few: float | None = None
+    first: float = 0.0
     unpack: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attending:
+    """What attention reaches where it is not as fast as products: shares of the memory bandwidth
+    for keys and values, and of 32-bit operations.
+
+    Its kernel computes whole squares of a chunk, also what the mask hides.
+    """
+
+    memory: float
+    compute: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +126,9 @@ class Rates:
     )
     exchanges: float = 1.0  # sums for each part of a layer that ranks share
     joule: Mapping[str, float] = field(default_factory=dict)  # operations a joule, by capability
+    attention: Mapping[DeviceKind, Attending] = field(default_factory=dict)
+    asleep: float = 0.0  # seconds a sum takes longer among more ranks than the processor has cores
+    fused: bool = True  # operations between products write and read no memory of their own
 
     def of(self, kind: DeviceKind, held: str) -> Efficiency:
         """The efficiency of kernels for a form; the general one where the form has none."""

@@ -1,5 +1,6 @@
 """Predicted and measured memory of CPU ranks: random models, every split, the context filled.
 
+    local-tp doctor --measure        (once, so that the plan knows in which type products are)
     python scripts/memory_check.py [--small] [--only TEXT] [--json]
 
 Writes the models into a temporary folder, which takes up to 4 GB there, and runs them one after
@@ -23,6 +24,8 @@ from local_tp.checkpoint.read import read
 from local_tp.core import Dimensions, Dtype, Goal, KvFormat, Split, Transport
 from local_tp.engine.fill import RankMemory, fill
 from local_tp.hardware.devices import resolve_devices
+from local_tp.hardware.measuring.cache import default_folder
+from local_tp.hardware.measuring.measure import with_kept
 from local_tp.hardware.probe import probe
 from local_tp.hardware.rates import load_rates
 from local_tp.plan.planner import Knowledge, make_plan
@@ -91,7 +94,8 @@ LARGE = (
 
 def run(case: Case, model: Path) -> tuple[RankMemory, ...]:
     """Load, fill, measure."""
-    checkpoint, rig = read(model), probe()
+    checkpoint = read(model)
+    rig = with_kept(probe(), default_folder(), lambda line: None)
     devices = resolve_devices(["cpu"] * case.ranks, rig)
     goal = Goal(
         split=case.split,

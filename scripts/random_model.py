@@ -1,7 +1,7 @@
 """Writes llama models of random numbers, of any size: for measurements that ask nothing of text.
 
-A GGUF file in any format that is read, or a folder of safetensors. A block of random bytes is used
-again and again, so that gigabytes take seconds. The tokenizer knows no words.
+A GGUF file in any format that is read or a mix of them, or a folder of safetensors. A block of
+random bytes is used again and again, so that gigabytes take seconds. The tokenizer knows no words.
 """
 
 from __future__ import annotations
@@ -15,14 +15,30 @@ import numpy
 
 from local_tp.checkpoint.families import gguf_family
 from local_tp.checkpoint.formats import FORMATS
+from local_tp.checkpoint.mixes import Place, mix
 from local_tp.core import Dimensions
 
 RANDOM_BYTES = 1 << 22
+# Where the float16 scales and minima of a block lie, and what makes its numbers small.
+SCALES: Mapping[str, tuple[tuple[int, float], ...]] = {
+    "Q4_0": ((0, 3e-3),),
+    "Q4_1": ((0, 3e-3), (2, -0.02)),
+    "Q5_0": ((0, 1.5e-3),),
+    "Q5_1": ((0, 1.5e-3), (2, -0.023)),
+    "Q8_0": ((0, 3e-3),),
+    "IQ4_NL": ((0, 3e-4),),
+    "IQ4_XS": ((0, 2e-5),),
+    "Q2_K": ((80, 1e-3), (82, 1.5e-3)),
+    "Q3_K": ((108, 5e-4),),
+    "Q4_K": ((0, 1e-4), (2, 7.5e-4)),
+    "Q5_K": ((0, 5e-5), (2, 7.5e-4)),
+    "Q6_K": ((208, 1.5e-5),),
+}
 TORCH_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def write_gguf(path: Path, d: Dimensions, form: str, tied: bool = False) -> None:
-    """One file whose matrices are all stored as `form`."""
+    """One file whose matrices are all stored as `form`, or as a mix of that name has them."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(d.layers)
     writer.add_embedding_length(d.hidden)
@@ -37,10 +53,14 @@ def write_gguf(path: Path, d: Dimensions, form: str, tied: bool = False) -> None
     writer.add_token_list([f"t{i}" for i in range(d.vocab)])
     writer.add_token_scores([0.0] * d.vocab)
     writer.add_token_types([1] * d.vocab)
-    names = gguf_family("a random model", "llama").gguf_names
+    names = gguf_family("a random model", "llama").gguf.names
     tensors = []
     for layer, name, shape in _shapes(d, tied):
         stored = "F32" if len(shape) == 1 else form
+        if stored not in FORMATS:
+            groups = d.query_heads // d.kv_heads
+            place = Place(name, layer or 0, d.layers, shape[1], groups)
+            stored = mix(form).format_of(place, tied)
         data = _values(stored, shape)
         kind = gguf.GGMLQuantizationType[stored]
         full = _stored_name(names, layer, name)
@@ -76,7 +96,7 @@ def write_folder(folder: Path, d: Dimensions, form: str, tied: bool = False) -> 
     tokenizer = {"version": "1.0", "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    names = gguf_family("a random model", "llama").folder_names
+    names = gguf_family("a random model", "llama").folder.names
     header: dict[str, object] = {}
     shapes, at = [], 0
     for layer, name, shape in _shapes(d, tied):
@@ -129,8 +149,6 @@ def _values(form: str, shape: tuple[int, ...]) -> numpy.ndarray:
         )
     block = FORMATS[form].block_bytes
     blocks = random.integers(0, 256, (RANDOM_BYTES // block, block), dtype=numpy.uint8)
-    small = numpy.array([0.003], numpy.float16).view(numpy.uint8)
-    blocks[:, :2] = small  # the scale; of Q4_1 the minimum, too
-    if form == "Q4_1":
-        blocks[:, 2:4] = numpy.array([-0.02], numpy.float16).view(numpy.uint8)
+    for at, small in SCALES[form]:
+        blocks[:, at : at + 2] = numpy.array([small], "<f2").view(numpy.uint8)
     return numpy.resize(blocks, (shape[0], FORMATS[form].nbytes(1, shape[1])))

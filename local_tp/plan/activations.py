@@ -19,10 +19,14 @@ from local_tp.plan.layout import (
 )
 
 UNPACK_ELEMENTS = 1 << 22  # of a quantized matrix that are numbers at the same time
+BLOCK_ELEMENTS = 1 << 20  # the same of one held as stored, on the processor
+UNPACKED_BYTES = 10  # of such an element at most, from its bits to the number that is multiplied
+SCORE_ELEMENTS = 1 << 23  # of scores over compressed rows, beside which are their shares
 UNPACK_FROM_TOKENS = 32  # from here unpacking and one large product beat the packed kernels
 SCORED_ROWS = 16  # most prompt tokens of one step whose logits are all wanted
 DECODE_ROWS = 31  # most rows of a decode step
 SHARPENED = 64  # logits of a row that are computed again in float32
+DELTA_BLOCK = 64  # tokens that a gated delta net works on at once
 FLOAT = 4
 OUTPUT_BYTES = {"float16": 2, "bfloat16": 2}  # of an element that a product gives; else FLOAT
 
@@ -41,6 +45,8 @@ class Shape:
     card: bool
     exchanged: bool  # partial sums are added up with other ranks
     scattered: bool  # pages may lie apart, and are gathered then
+    unpacked: int = FLOAT  # bytes of a number of an unpacked matrix and of what it gives
+    rotated: int = 0  # elements of a head that rotary embeddings turn, of all of them together
 
     @property
     def residual(self) -> int:
@@ -51,22 +57,37 @@ class Shape:
         """Whether a chunk may stand behind another, which takes a mask."""
         return self.places > self.tokens
 
+    def product(self, held: str) -> int:
+        """Bytes of an element that a product of many tokens gives."""
+        return self.unpacked if held in ("int4", "int8") else OUTPUT_BYTES.get(held, FLOAT)
+
 
 def shape_of(
     spec: ModelSpec, goal: Goal, places: int, kind: DeviceKind, ranks: int, kv_bytes: int
 ) -> Shape:
-    """The sizes of a full chunk; `places` is the longest context in tokens."""
+    """The sizes of a full chunk; `places` is the longest context in tokens.
+
+    Of a processor that was not measured, unpacked numbers are taken to have 32 bits.
+    """
     d = spec.dimensions
-    tokens = max(1, min(goal.chunk, places))
     return Shape(
-        tokens, places, d.hidden, d.head_dim, kv_bytes, kind != "cpu", ranks > 1, goal.streams > 1
+        tokens=max(1, min(goal.chunk, places)),
+        places=places,
+        hidden=d.hidden,
+        head_dim=d.head_dim,
+        kv_bytes=kv_bytes,
+        card=kind != "cpu",
+        exchanged=ranks > 1,
+        scattered=goal.streams > 1,
+        unpacked=OUTPUT_BYTES.get(goal.product or "float32", FLOAT),
+        rotated=sum(rope.size or d.head_dim for rope in spec.traits.ropes),
     )
 
 
 def standing_bytes(shape: Shape) -> int:
-    """Tables for the rotary embedding, which stay; the mask of a chunk, and its part of them."""
-    tables = 2 * shape.places * shape.head_dim * FLOAT
-    chunk = 2 * shape.tokens * shape.head_dim * FLOAT
+    """Tables of rotary embeddings, which stay; the mask of a chunk, and its part of them."""
+    tables = 2 * shape.places * shape.rotated * FLOAT
+    chunk = 2 * shape.tokens * shape.rotated * FLOAT
     mask = shape.tokens * shape.places if shape.later else 0
     return tables + chunk + mask
 
@@ -92,7 +113,10 @@ def layer_phases(
         if "qkv" in matrices and "o" in matrices:
             yield from _attention(matrices, elements, shape)
         yield from _feed_forward(matrices, spec, shape)
-        yield from _others(matrices, shape)
+        if "mix_in" in matrices:
+            yield from _delta_net(matrices, shape)
+        if "k_up" in matrices:
+            yield from _latent(matrices, elements, shape)
 
 
 def logits_phase(
@@ -111,6 +135,7 @@ def logits_phase(
         stored = OUTPUT_BYTES.get(head.held, 1)
         found += [rows * head.rows * 2, best * stored, best * FLOAT]
         found += [best * FLOAT] if head.held == "int8" else []
+        found += [_block_bytes(head, shape)] if head.stored else []
     if shape.exchanged:
         found.append(rows * vocab * FLOAT)
     return (*found, *[vocab * FLOAT] * 4, vocab * 8)  # scores, shares, logarithms; an order
@@ -150,29 +175,72 @@ def _feed_forward(
         if f"{prefix}gate_up" not in matrices:
             continue
         up, down = matrices[f"{prefix}gate_up"], matrices[f"{prefix}down"]
-        size = OUTPUT_BYTES.get(up.held, FLOAT)
+        size = shape.product(up.held)
         wide, gated = shape.tokens * up.rows * size, shape.tokens * down.columns * size
         yield (*x, *_scratch(up, shape), wide)
         yield (*x, wide, gated)
         yield from ((*x, gated, *phase) for phase in _product(down, shape))
-    if "experts_gate_up" in matrices:  # one expert at a time, in the worst case with every token
-        d = spec.dimensions
-        wide = shape.tokens * d.expert_ffn * FLOAT
-        yield (*x, 2 * wide, wide, shape.residual * max(1, d.active_experts))
+    if "experts_gate_up" in matrices:
+        yield from _routed(matrices, spec, shape)
 
 
-def _others(matrices: Mapping[str, Parameter], shape: Shape) -> Iterator[Phase]:
-    """Matrices of mixers that this version only plans."""
+def _routed(matrices: Mapping[str, Parameter], spec: ModelSpec, shape: Shape) -> Iterator[Phase]:
+    """One expert at a time, in the worst case with every token.
+
+    Beside the residual stream and its norm there are the sum of all experts, the tokens that one
+    of them meets, and what shared experts gave.
+    """
+    up, down = matrices["experts_gate_up"].expert, matrices["experts_down"].expert
+    x = (shape.residual,) * (5 if "shared_gate_up" in matrices else 4)
+    scores = shape.tokens * spec.dimensions.experts * FLOAT
+    yield (*x, scores, scores, scores)
+    size = shape.product(up.held)
+    wide, gated = shape.tokens * up.rows * size, shape.tokens * down.columns * size
+    yield (*x, *_scratch(up, shape), wide)
+    yield (*x, wide, shape.tokens * up.rows * FLOAT, gated)  # with its bias, where it has one
+    yield from ((*x, gated, *phase) for phase in _product(down, shape))
+
+
+def _delta_net(matrices: Mapping[str, Parameter], shape: Shape) -> Iterator[Phase]:
+    """Convolution, queries and keys for each value head, blocks of tokens, the gated norm."""
+    output, tokens = matrices["mix_o"], shape.tokens
     x = (shape.residual, shape.residual)
-    for name in ("mix_in", "mix_o", "kv_down", "kv", "q_down"):
-        if name in matrices:
-            yield from ((*x, *phase) for phase in _product(matrices[name], shape))
+    yield from ((*x, *phase) for phase in _product(matrices["mix_in"], shape))
+    wide, convolved = (tokens * matrices[n].rows * FLOAT for n in ("mix_in", "mix_conv"))
+    mine, values = tokens * output.columns * FLOAT, matrices["mix_gates"].rows // 2
+    block = min(DELTA_BLOCK, tokens) * (min(DELTA_BLOCK, tokens) * values + output.columns) * FLOAT
+    yield (*x, wide, convolved, convolved)
+    yield (*x, wide, convolved, convolved - mine, *[mine] * 5, *[block] * 3)
+    yield (*x, wide, *[mine] * 4)
+    yield from ((*x, wide, mine, *phase) for phase in _product(output, shape))
+
+
+def _latent(matrices: Mapping[str, Parameter], row: int, shape: Shape) -> Iterator[Phase]:
+    """Attention over compressed rows of so many elements."""
+    tokens, x = shape.tokens, (shape.residual, shape.residual)
+    q, k_up, v_up, output = (matrices[name] for name in ("q", "k_up", "v_up", "o"))
+    heads, kept = q.rows // shape.head_dim, tokens * row * FLOAT
+    yield from ((*x, *phase) for phase in _product(matrices["kv_down"], shape))
+    down = tokens * q.columns * FLOAT if "q_down" in matrices else 0
+    if "q_down" in matrices:
+        yield from ((*x, kept, down, *phase) for phase in _product(matrices["q_down"], shape))
+    yield from ((*x, kept, down, *phase) for phase in _product(q, shape))
+    size, mine = OUTPUT_BYTES.get(k_up.held, FLOAT), tokens * heads * row * shape.kv_bytes
+    plain, found = tokens * k_up.rows * size, tokens * heads * k_up.columns
+    yield (*x, kept, tokens * q.rows * FLOAT, mine, plain, found * size)
+    gathered = (row * shape.places * shape.kv_bytes,) if shape.scattered else ()
+    scores = min(max(SCORE_ELEMENTS, heads * shape.places), tokens * heads * shape.places)
+    few = scores * shape.kv_bytes, scores * shape.kv_bytes, tokens * tokens, found * shape.kv_bytes
+    yield (*x, kept, mine, found * shape.kv_bytes, *gathered, *few)
+    values = tokens * v_up.rows * size
+    yield (*x, kept, mine, found * shape.kv_bytes, found * size, values, values)
+    yield from ((*x, kept, mine, values, *phase) for phase in _product(output, shape))
 
 
 def _product(matrix: Parameter, shape: Shape) -> Iterator[Phase]:
     """Input as the product takes it, a block unpacked, the result, and that in float32."""
     tokens = shape.tokens
-    size = OUTPUT_BYTES.get(matrix.held, FLOAT)
+    size = shape.product(matrix.held)
     given = tokens * matrix.rows * size
     yield (*_scratch(matrix, shape), given)
     if size != FLOAT:
@@ -180,10 +248,20 @@ def _product(matrix: Parameter, shape: Shape) -> Iterator[Phase]:
 
 
 def _scratch(matrix: Parameter, shape: Shape) -> Phase:
-    size = OUTPUT_BYTES.get(matrix.held, FLOAT)
+    if matrix.stored:
+        inputs = (shape.tokens * matrix.columns * 2,) * (1 + matrix.ordered)  # as they are ordered
+        return (*inputs, _block_bytes(matrix, shape))
+    size = shape.product(matrix.held)
     if matrix.held not in ("int4", "int8"):
         return (shape.tokens * matrix.columns * size,) if size != FLOAT else ()
     if shape.tokens < UNPACK_FROM_TOKENS:
         return (shape.tokens * matrix.columns * 2,)
     block = min(matrix.rows * matrix.columns, max(UNPACK_ELEMENTS, 64 * matrix.columns))
-    return (block * size, block) if matrix.held == "int4" else (block * size,)
+    cast = (shape.tokens * matrix.columns * size,) if size != FLOAT else ()
+    return (*cast, block * size, block) if matrix.held == "int4" else (*cast, block * size)
+
+
+def _block_bytes(matrix: Parameter, shape: Shape) -> int:
+    """Rows that `model.blocks` has as numbers at once, with what making them takes."""
+    most = UNPACK_ELEMENTS if shape.card else BLOCK_ELEMENTS
+    return min(matrix.rows * matrix.columns, max(most, matrix.columns)) * UNPACKED_BYTES

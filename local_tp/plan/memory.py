@@ -23,6 +23,8 @@ from local_tp.plan.activations import (
     shape_of,
     standing_bytes,
 )
+from local_tp.plan.cache import PAGE, layer_places
+from local_tp.plan.delta_heads import state_elements
 from local_tp.plan.layer_cut import kv_elements
 from local_tp.plan.layout import (
     Parameter,
@@ -32,10 +34,9 @@ from local_tp.plan.layout import (
 )
 from local_tp.prediction import Memory
 
-__all__ = ["SCORED_ROWS", "UNPACK_ELEMENTS", "UNPACK_FROM_TOKENS"]
+__all__ = ["PAGE", "SCORED_ROWS", "UNPACK_ELEMENTS", "UNPACK_FROM_TOKENS"]
 
 MIB = 1 << 20
-PAGE = 32  # tokens that the cache hands out together
 KV_ELEMENT_BYTES: dict[KvFormat, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 STATE_ELEMENT_BYTES = 4
 
@@ -44,7 +45,9 @@ CARD_PROCESS = 512 * MIB  # the same beside a card, with CUDA's own
 CARD_CONTEXT = 457 * MIB  # on a card of which nothing is known
 PARENT = 160 * MIB  # the process that people talk to, without a page
 LOADING_ELEMENTS, LOADING_BYTES = 1 << 20, 36  # of a block of weights being converted
-HOLES, HOLES_OF_BOUND = 0.75, 0.4  # of a heap, to what is in use
+HOLES = 0.75  # of a heap, to what is in use
+HOLES_OF_QUANTIZED = 1.0  # the same where large blocks are unpacked again and again
+HOLES_OF_BOUND = 0.4  # the same where what is in use is an upper bound
 LARGEST_KEPT = 32 * MIB  # glibc gives larger blocks back at once, and keeps smaller ones
 NCCL = 256 * MIB  # device buffers of a group
 NCCL_HOST = 10 * MIB  # pinned, for each neighbour
@@ -117,23 +120,18 @@ def kv_bytes(spec: ModelSpec, placement: Placement, goal: Goal, tokens: int) -> 
 
     A layer with a window keeps it and the chunk being read, in whole pages, for each stream.
     """
-    d, element = spec.dimensions, KV_ELEMENT_BYTES[goal.kv_format or "float32"]
-    streams = max(1, goal.streams)
-    window = -(-(d.window + goal.chunk) // PAGE) * PAGE * streams
-    total = 0
-    for index in range(*placement.layers):
-        bounded = spec.kind(index).mixer == "sliding" and d.window
-        kept = min(tokens, window) if bounded else tokens
-        total += kept * kv_elements(spec, placement, index) * element
-    return total
+    element = KV_ELEMENT_BYTES[goal.kv_format or "float32"]
+    return sum(
+        layer_places(spec, goal, tokens, index) * kv_elements(spec, placement, index) * element
+        for index in range(*placement.layers)
+    )
 
 
 def state_bytes(spec: ModelSpec, placement: Placement, streams: int) -> int:
-    """Bytes of what recurrent layers keep, for each stream; it is cut like the query heads."""
-    d = spec.dimensions
-    layers = sum(spec.kind(i).mixer == "recurrent" for i in range(*placement.layers))
-    mine = -(-d.state * placement.query_heads.size // d.query_heads)
-    return layers * streams * mine * STATE_ELEMENT_BYTES
+    """Bytes of what recurrent layers keep, for each stream."""
+    layers = (i for i in range(*placement.layers) if spec.kind(i).mixer == "recurrent")
+    elements = sum(state_elements(spec, placement, index) for index in layers)
+    return max(1, streams) * elements * STATE_ELEMENT_BYTES
 
 
 def exchange_bytes(
@@ -245,14 +243,16 @@ def _slack(
 ) -> int:
     """What is rounded up, and what lies between blocks in use.
 
-    A heap of blocks of unlike sizes grows to almost twice what is in use. For quantized weights the
-    figure in use is an upper bound already: on some processors products are half as large.
+    A heap of blocks of unlike sizes grows to almost twice what is in use. For quantized weights on
+    a processor that was not measured the figure in use is an upper bound already: where 16 bits
+    multiply fastest, products are half as large.
     Segments on a card are half empty on average.
     """
     kept, _ = peak
     forms = [(n, p) for n, p in _counted(spec, placement, goal, kind) if not p.vector]
     if kind == "cpu":
-        quantized = any(p.held in ("int4", "int8") for _, p in forms)
-        return int(kept * (HOLES_OF_BOUND if quantized else HOLES))
+        if not any(p.held in ("int4", "int8") for _, p in forms):
+            return int(kept * HOLES)
+        return int(kept * (HOLES_OF_QUANTIZED if goal.product else HOLES_OF_BOUND))
     large = sum(n for n, p in forms if p.nbytes >= LARGE)
     return WORKSPACE + large * SEGMENT // 2 + kept // 8

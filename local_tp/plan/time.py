@@ -7,24 +7,41 @@ argument.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from local_tp.core import DeviceKind
 from local_tp.plan.work import Part, Work, expert_bytes
 from local_tp.prediction import Prediction, Term
-from local_tp.rates import Channel, Efficiency, Rates
+from local_tp.rates import FEW_BLOCK, Attending, Channel, Efficiency, Rates
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a device does for one rank: its figures, shared out among the ranks that run there."""
+    """What a device does for one rank: its figures, shared out among the ranks that run there.
+
+    `flops` is of the type that multiplies fastest; the figures of types are 0 where not measured.
+    """
 
     device: str
     kind: DeviceKind
     bandwidth: float  # bytes a second
     flops: float  # dense operations a second
     copy: float = float("inf")  # bytes a second from the PC's memory
+    float32: float = 0.0
+    bfloat16: float = 0.0
+
+    @property
+    def vector(self) -> float:
+        """Operations a second of kernels that compute in 32 bits."""
+        return self.float32 or self.flops
+
+    def of(self, held: str) -> float:
+        """Operations a second of large products; packed weights are unpacked to the fastest."""
+        if held == "float32":
+            return self.vector
+        return (self.bfloat16 if held == "bfloat16" else 0.0) or self.flops
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +88,23 @@ def predict(
     """Speeds of one replica: decode with `context` tokens behind it, prefill in chunks.
 
     `prompt` is the length of the prompt whose prefill is meant; 0 stands for one chunk. What it
-    has behind it on average is half of it.
+    has behind it on average is half of it. The first token is that of one chunk.
     """
     outside = _outside(stages, rates)
     prompt = max(prompt, chunk)
     one = step_terms(stages, hidden, rates, Load(context=context))
+    first = step_terms(stages, hidden, rates, Load(tokens=chunk, context=chunk // 2))
     full = step_terms(stages, hidden, rates, Load(tokens=chunk, context=prompt // 2))
     many = step_terms(stages, hidden, rates, Load(rows=streams, context=context, sampled=streams))
     worst = max((term for stage in one for term in stage), key=lambda term: term.seconds)
     return Prediction(
         prefill=prompt / _in_flight(stages, [_seconds(s) for s in full], rates, prompt / chunk),
         decode=1.0 / (_total(one) + outside),
-        first_token=_total(full) + outside,
+        first_token=_total(first) + outside,
         aggregate=streams / (_total(many) + outside),
         bound=f"{worst.name} on {worst.device}" if worst.device else worst.name,
         decode_terms=tuple(term for stage in one for term in stage),
-        prefill_terms=tuple(term for stage in full for term in stage),
+        prefill_terms=tuple(term for stage in first for term in stage),
     )
 
 
@@ -107,19 +125,27 @@ def prompt_seconds(
 def part_seconds(part: Part, speed: Speed, rates: Rates, load: Load) -> dict[str, float]:
     """One rank's seconds for a part, by resource.
 
-    Of reading and computing the longer counts. Weights that many tokens share are unpacked first,
-    and what is streamed is copied while the rest runs, so only what it takes longer counts.
+    Of reading and computing the longer counts, apart for products and for attention where that has
+    constants of its own. Weights that many tokens share are unpacked first, and what is streamed is
+    copied while the rest runs, so only what it takes longer counts.
     """
-    efficiency = rates.of(speed.kind, part.held)
+    efficiency, attending = rates.of(speed.kind, part.held), rates.attention.get(speed.kind)
     tokens = load.sampled if part.name == "head" else load.rows * load.tokens
     many = load.rows * load.tokens >= rates.many and part.name != "head"
-    nbytes = part.weights + expert_bytes(part, tokens)
-    remembered = load.rows * part.context_bytes(load.context)
-    reading = (nbytes + remembered) / (speed.bandwidth * efficiency.memory)
-    computing = _computing(part, speed, efficiency, rates, load, many)
-    seconds = {"memory bandwidth": reading} if reading >= computing else {"arithmetic": computing}
+    read = expert_bytes(part, tokens)
+    nbytes = part.weights + read
+    computing = _multiplying(part, speed, efficiency, rates, tokens, many)
+    if attending is None:
+        nbytes += load.rows * part.context_bytes(load.context)
+        computing += _scoring(part, speed, efficiency, rates, tokens, load.context, many)
+    seconds = _longer({}, nbytes / (speed.bandwidth * efficiency.memory), computing)
+    if attending is not None and (part.kv or part.sliding or part.kv_fixed):
+        _longer(seconds, *_attending(part, speed, attending, load))
+    if part.between and not rates.fused:
+        _longer(seconds, tokens * part.between / speed.bandwidth, 0.0)
     if many and efficiency.unpack is not None:
-        seconds["unpacking weights"] = nbytes / (speed.bandwidth * efficiency.unpack)
+        numbers = part.operations * (read / part.chosen if part.chosen else 1.0)
+        seconds["unpacking weights"] = numbers / (speed.vector * efficiency.unpack)
     seconds["operation launches"] = part.launches * rates.launch[speed.kind]
     if part.streamed:
         copying = part.streamed / speed.copy - sum(seconds.values())
@@ -127,22 +153,51 @@ def part_seconds(part: Part, speed: Speed, rates: Rates, load: Load) -> dict[str
     return seconds
 
 
-def _computing(
-    part: Part, speed: Speed, efficiency: Efficiency, rates: Rates, load: Load, many: bool
+def _longer(seconds: dict[str, float], reading: float, computing: float) -> dict[str, float]:
+    """`seconds` with the longer of the two added to its resource."""
+    name = "memory bandwidth" if reading >= computing else "arithmetic"
+    seconds[name] = seconds.get(name, 0.0) + max(reading, computing)
+    return seconds
+
+
+def _multiplying(
+    part: Part, speed: Speed, efficiency: Efficiency, rates: Rates, tokens: int, many: bool
 ) -> float:
-    """Seconds of arithmetic. A card takes for a product of few rows as long as for `ramp` more;
-    of experts, each that is chosen at all has a product of its own."""
-    tokens = load.sampled if part.name == "head" else load.rows * load.tokens
-    attention = tokens * part.context_operations(load.context)
-    scoring = attention * rates.scores / speed.bandwidth
-    operations = tokens * part.operations + attention
-    if not many:
-        return operations / (speed.flops * (efficiency.few or efficiency.compute)) + scoring
-    padded = 0.0
-    if speed.kind != "cpu":
-        read = expert_bytes(part, tokens) / part.chosen if part.chosen else 1.0
-        padded = rates.ramp * part.operations * read
-    return (operations + padded) / (speed.flops * efficiency.compute) + scoring
+    """Seconds of products. A card takes for one of few rows as long as for `ramp` more; of experts,
+    each that is chosen at all has a product of its own."""
+    if many:
+        padded = 0.0
+        if speed.kind != "cpu":
+            read = expert_bytes(part, tokens) / part.chosen if part.chosen else 1.0
+            padded = rates.ramp * part.operations * read
+        operations = tokens * part.operations + padded
+        return operations / (speed.of(part.held) * efficiency.compute)
+    if efficiency.few is None:
+        return tokens * part.operations / (speed.of(part.held) * efficiency.compute)
+    rows = tokens + efficiency.first * math.ceil(tokens / FEW_BLOCK)
+    return rows * part.operations / (speed.vector * efficiency.few)
+
+
+def _scoring(
+    part: Part,
+    speed: Speed,
+    efficiency: Efficiency,
+    rates: Rates,
+    tokens: int,
+    context: int,
+    many: bool,
+) -> float:
+    """Seconds of attention that computes as fast as products, and of scores that are written."""
+    operations = tokens * part.context_operations(context)
+    share = efficiency.compute if many else efficiency.few or efficiency.compute
+    return operations / (speed.flops * share) + operations * rates.scores / speed.bandwidth
+
+
+def _attending(part: Part, speed: Speed, rate: Attending, load: Load) -> tuple[float, float]:
+    """Seconds of attention to read keys and values, and to compute whole squares of a chunk."""
+    tokens, context = load.rows * load.tokens, load.context + (load.tokens - 1) / 2
+    reading = load.rows * part.context_bytes(load.context) / (speed.bandwidth * rate.memory)
+    return reading, tokens * part.context_operations(context) / (speed.vector * rate.compute)
 
 
 def _stage_terms(stage: Stage, hidden: int, rates: Rates, load: Load) -> tuple[Term, ...]:

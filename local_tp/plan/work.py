@@ -7,7 +7,7 @@ nothing of devices or seconds: `plan.time` turns work into time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -27,6 +27,8 @@ FEED_LAUNCHES, EXPERTS_LAUNCHES, HEAD_LAUNCHES = 6, 18, 4
 KV_BYTES: dict[KvFormat, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 STATE_BYTES = 4
 STATE_OPERATIONS = 6.0  # for each element of recurrent state: decay, read, update
+PASSED = 8  # bytes of an activation that an operation reads and writes, in 32 bits
+NORM_PASSES, QKV_PASSES = 4, 4  # operations over each element of a norm; cast, rope and cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Part:
     sliding: float = 0.0  # bytes read for each token of context until the windows are full
     windows: float = 0.0  # bytes read where they are
     sliding_attention: float = 0.0  # operations, as `attention`, within the windows
+    between: float = 0.0  # bytes that operations between products read and write for a token
 
     def context_bytes(self, context: float) -> float:
         """Bytes of keys, values and state that one text of that length makes a step read."""
@@ -160,13 +163,30 @@ def _add_layer(
     mixer, feed, experts = spec.kind(like.index).mixer, sums["feed"], sums["experts"]
     sums["mixer"].add(times, layers=1, launches=MIXER_LAUNCHES[mixer] if by_part["mixer"] else 0)
     sums["mixer"].matrices(times, by_part["mixer"], like.streamed)
+    sums["mixer"].add(times, between=_between(by_part["mixer"], spec.dimensions.hidden))
     _add_memory(sums["mixer"], spec, placement, goal, like.index, times)
     routed = spec.kind(like.index).feed == "experts"
     (experts if routed else feed).add(times, layers=1)
     feed.add(times, launches=FEED_LAUNCHES if by_part["feed"] else 0)
     feed.matrices(times, by_part["feed"], like.streamed)
+    feed.add(times, between=_between(by_part["feed"], spec.dimensions.hidden))
     if by_part["experts"]:
         _add_experts(experts, spec, by_part["experts"], like, times)
+
+
+def _between(matrices: Sequence[Parameter], hidden: int) -> float:
+    """Bytes of activations that a token's operations between the products of a part pass over.
+
+    The norm of its input; each product's input, cast, and its output, gated or added; queries,
+    keys and values once for every operation on them.
+    """
+    if not matrices:
+        return 0.0
+    passed = NORM_PASSES * hidden
+    for matrix in matrices:
+        passes = QKV_PASSES if matrix.name.endswith(".qkv") else 1
+        passed += matrix.columns + passes * matrix.rows
+    return float(PASSED * passed)
 
 
 def _add_experts(

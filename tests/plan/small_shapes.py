@@ -23,7 +23,8 @@ def shapes(draw: st.DrawFn) -> Shape:
     mixers = draw(st.sampled_from(["F", "SSF", "RRF", "SRF"]))
     compressed = mixers == "F" and draw(st.booleans())
     narrow = "S" in mixers and draw(st.booleans())
-    per_head = draw(st.integers(1, 2))
+    keys = draw(st.integers(1, 5))  # of recurrent layers, in no relation to KV heads
+    values = keys * draw(st.integers(1, 3))
     return Shape(
         layers=draw(st.integers(2, 5)),
         hidden=32,
@@ -38,6 +39,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         qk_norm=draw(st.booleans()),
         post_norms=draw(st.booleans()),
         sinks=draw(st.booleans()),
+        o_bias=draw(st.booleans()),
         output_gate=draw(st.booleans()),
         mixers=mixers,
         window=16 if "S" in mixers else 0,
@@ -50,14 +52,18 @@ def shapes(draw: st.DrawFn) -> Shape:
         active_experts=min(experts, 2),
         expert_ffn=16 if experts else 0,
         shared_ffn=draw(st.sampled_from([0, 24, 64])) if experts else 0,
+        shared_router=draw(st.booleans()),
+        router_correction=draw(st.booleans()),
+        expert_biases=draw(st.booleans()),
         query_rank=draw(st.sampled_from([0, 16])) if compressed else 0,
         kv_rank=16 if compressed else 0,
         nope_dim=8,
         rope_dim=4,
         value_dim=12,
-        recurrent_keys=kv_heads if "R" in mixers else 0,
-        recurrent_values=heads * per_head if "R" in mixers else 0,
+        recurrent_keys=keys if "R" in mixers else 0,
+        recurrent_values=values if "R" in mixers else 0,
         recurrent_dim=8,
+        values_tiled="R" in mixers and values != keys and draw(st.booleans()),
     )
 
 

@@ -15,9 +15,9 @@ from local_tp.core import (
     Placement,
     Split,
     TensorInfo,
-    Traits,
 )
 from local_tp.plan.partition import cut, cut_heads, cut_layers
+from local_tp.traits import Traits
 
 MIB = 1 << 20
 SMALL = Dimensions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from local_tp.plan.layout import column_grain, parameters, weight_bytes
 
 EVERYWHERE = {
     "attn_norm", "post_attn_norm", "ffn_norm", "post_ffn_norm", "q_norm", "k_norm", "router",
+    "o_bias", "router_bias", "router_correction", "shared_router",
     "mix_norm", "q_down", "q_down_norm", "kv_down", "kv_down_norm",
 }  # fmt: skip
 WITH_KEYS = {"k", "v", "k_bias", "v_bias", "mix_q", "mix_k", "mix_conv_q", "mix_conv_k"}
@@ -93,16 +95,23 @@ def test_bytes_are_those_of_the_parameters(
 def test_one_rank_holds_the_file(shape: Shape) -> None:
     for quant in ("BF16", "Q8_0", "MXFP4"):
         spec = spec_like(shape, quant)
-        stored = sum(info.nbytes for info in spec.tensors.values())
-        assert weight_bytes(spec, whole(spec), "stored", "cuda") == stored
+        assert weight_bytes(spec, whole(spec), "stored", "cuda") == file_bytes(spec)
 
 
 @pytest.mark.parametrize("name", ["Llama 3 8B", "Qwen3.6 27B", "DeepSeek V3", "Gemma 4 26B-A4B"])
 @pytest.mark.parametrize("quant", ["Q4_K_M", "F16", "EXL3 4.0bpw", "AWQ"])
 def test_one_rank_holds_the_file_of_a_known_model(name: str, quant: str) -> None:
     spec = known_model(name, quant)
-    stored = sum(info.nbytes for info in spec.tensors.values())
-    assert weight_bytes(spec, whole(spec), "stored", "cuda") == pytest.approx(stored, rel=1e-4)
+    held = weight_bytes(spec, whole(spec), "stored", "cuda")
+    assert held == pytest.approx(file_bytes(spec), rel=1e-4)
+
+
+def file_bytes(spec: ModelSpec) -> int:
+    """Bytes of all tensors as stored, of routers in float32."""
+    return sum(
+        4 * prod(info.shape) if name.endswith(".router") else info.nbytes
+        for name, info in spec.tensors.items()
+    )
 
 
 # ------------------------------------------------------------------------- kinds of layers
@@ -150,7 +159,7 @@ def test_compressed_attention_goes_down_on_every_rank_and_up_by_heads() -> None:
     assert held["q_down"] == (1536, 7168)
     assert held["kv_down"] == (512 + 64, 7168)
     assert held["q"] == (64 * 192, 1536)
-    assert held["kv"] == (64 * 256, 512)
+    assert held["k_up"] == held["v_up"] == (64 * 128, 512)
     assert held["o"] == (7168, 64 * 128)
 
 
@@ -235,15 +244,16 @@ def test_forms_that_cannot_be_kept_say_why() -> None:
             for p in parameters(spec, whole(spec), "auto", "cpu")
             if p.name == "layers.0.gate_up"
         )
-        for quant in ("Q4_K_M", "Q4_0", "BF16")
+        for quant in ("IQ3_XXS", "Q4_K_M", "Q4_0", "BF16")
         if (spec := known_model("Llama 3.2 1B", quant))
     }
-    assert reasons == {"Q4_K_M": "no kernel for Q4_K", "Q4_0": "", "BF16": ""}
+    assert reasons == {"IQ3_XXS": "no kernel for IQ3_XXS", "Q4_K_M": "", "Q4_0": "", "BF16": ""}
 
 
 def test_the_grain_of_columns() -> None:
     assert column_grain(known_model("Llama 3 8B", "Q4_K_M"), "stored") == 256
-    assert column_grain(known_model("Llama 3 8B", "Q4_K_M"), "auto") == 64
+    assert column_grain(known_model("Llama 3 8B", "Q4_K_M"), "auto") == 256
+    assert column_grain(known_model("Llama 3 8B", "Q4_K_M"), "bfloat16") == 64
     assert column_grain(known_model("Llama 3 8B", "EXL3 3.5bpw"), "stored") == 64
 
 

@@ -11,20 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_specs import SMALL, cards, placed, processors, small_spec
 
-from local_tp.checkpoint.formats import HELD
+from local_tp.checkpoint.formats import FORMATS, HELD, READABLE
 from local_tp.checkpoint.read import read
 from local_tp.core import (
     EMPTY,
     DeviceKind,
     Dimensions,
     Dtype,
+    Goal,
     ModelSpec,
     Placement,
     Span,
     Split,
 )
 from local_tp.plan.check import check_placements
-from local_tp.plan.layout import parameters, weight_bytes
+from local_tp.plan.layout import (
+    INT4_STORED,
+    INT8_STORED,
+    column_grain,
+    parameters,
+    weight_bytes,
+)
+from local_tp.plan.place import place
 
 WHOLE = Placement(
     0,
@@ -186,10 +194,16 @@ def test_plain_numbers_become_16_bit_on_the_cpu(stored: str) -> None:
     assert held(small_spec(matrices=stored))["layers.0.o"] == "bfloat16"
 
 
-def test_a_fused_parameter_of_different_formats_takes_a_form_that_holds_both() -> None:
-    mixed = held(small_spec(matrices="Q4_0", changes={"layers.0.v": "Q8_0", "layers.1.v": "F16"}))
-    assert mixed["layers.0.qkv"] == mixed["layers.1.qkv"] == "bfloat16"
-    assert mixed["layers.2.qkv"] == "int4"
+def test_a_fused_parameter_of_different_formats_keeps_each() -> None:
+    spec = small_spec(matrices="Q4_0", changes={"layers.0.v": "Q8_0", "layers.1.v": "F16"})
+    on_cpu = {p.name: p for p in parameters(spec, WHOLE, "auto", "cpu")}
+    assert (on_cpu["layers.0.qkv"].held, on_cpu["layers.0.qkv"].stored) == ("int8", ())
+    assert on_cpu["layers.2.qkv"].held == "int4"
+    by_name = {p.name: p for p in parameters(spec, WHOLE, "auto", "cuda")}
+    assert by_name["layers.0.qkv"].stored == ("Q4_0", "Q4_0", "Q8_0")
+    assert by_name["layers.0.qkv"].nbytes == (192 + 64) * 2 * 18 + 64 * 2 * 34
+    assert by_name["layers.1.qkv"].stored == ("Q4_0", "Q4_0", "F16")
+    assert by_name["layers.1.qkv"].held == "F16", "most of its bytes"
     fours = held(small_spec(matrices="Q4_0", changes={"layers.0.v": "Q4_1"}))
     assert fours["layers.0.qkv"] == "int4"
 
@@ -197,20 +211,21 @@ def test_a_fused_parameter_of_different_formats_takes_a_form_that_holds_both() -
 def test_four_bits_need_a_cut_at_their_grain() -> None:
     spec = small_spec(matrices="Q4_0")
     rows = held(spec, replace(WHOLE, ffn=Span(0, 96)))
-    assert rows["layers.0.gate_up"] == "bfloat16"  # 96 rows are not whole packed blocks of 64
+    assert rows["layers.0.gate_up"] == "int8"  # 96 rows are not whole packed blocks of 64
     assert rows["layers.0.down"] == "int4"  # 96 columns are whole groups of 32
     columns = held(spec, replace(WHOLE, ffn=Span(16, 144)))
     assert columns["layers.0.gate_up"] == "int4"
-    assert columns["layers.0.down"] == "bfloat16"
+    assert columns["layers.0.down"] == "int8"
     one_head = replace(WHOLE, query_heads=Span(0, 1), kv_heads=Span(0, 1))
-    assert held(spec, one_head)["layers.0.qkv"] == "bfloat16"
+    assert held(spec, one_head)["layers.0.qkv"] == "int8"
 
 
 def test_eight_bits_need_columns_in_the_steps_of_their_kernel() -> None:
     spec = small_spec(matrices="Q8_0")
     assert held(spec, replace(WHOLE, ffn=Span(0, 48)))["layers.0.down"] == "int8"
-    assert held(spec, replace(WHOLE, ffn=Span(0, 40)))["layers.0.down"] == "bfloat16"
+    assert held(spec, replace(WHOLE, ffn=Span(0, 40)))["layers.0.down"] == "Q8_0"
     assert held(spec, replace(WHOLE, ffn=Span(0, 40)))["layers.0.gate_up"] == "int8"
+    assert held(spec, replace(WHOLE, ffn=Span(0, 40)), "int8")["layers.0.down"] == "bfloat16"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -220,13 +235,108 @@ def test_a_chosen_dtype_is_obeyed(dtype: Dtype) -> None:
     assert forms["norm"] == "float32"
 
 
-def test_cards_hold_16_bit() -> None:
+def test_plain_numbers_are_16_bits_on_cards() -> None:
     forms = {
         stored: {p.held for p in parameters(small_spec(matrices=stored), WHOLE, "auto", "cuda")}
-        for stored in ("F16", "BF16", "Q4_0")
+        for stored in ("F16", "BF16", "F32")
     }
     assert forms["F16"] == {"float16", "float32"}
-    assert forms["BF16"] == forms["Q4_0"] == {"bfloat16", "float32"}
+    assert forms["BF16"] == forms["F32"] == {"bfloat16", "float32"}
+
+
+# ------------------------------------------------------------------------------- as stored
+
+WIDE = replace(SMALL, hidden=256, query_heads=8, kv_heads=4, head_dim=64, ffn=2048)
+QUANTIZED = sorted(name for name in READABLE if FORMATS[name].quantized)
+PACKED = INT8_STORED  # what torch's kernels for the processor take
+
+
+ALL_HEADS = Span(0, 8)
+
+
+def rank(span: Span, heads: Span = ALL_HEADS) -> Placement:
+    return replace(WHOLE, query_heads=heads, kv_heads=Span(0, 4), ffn=span)
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+@pytest.mark.parametrize("kind", ["cuda", "rocm", "xpu", "cpu"])
+def test_what_is_quantized_is_held_as_stored(name: str, kind: DeviceKind) -> None:
+    """The very bytes of the file, and so those that are planned where nothing is downloaded."""
+    spec = small_spec(WIDE, name, tied=False)
+    whole = rank(Span(0, 2048))
+    auto, stored = (parameters(spec, whole, dtype, kind) for dtype in ("auto", "stored"))
+    if kind != "cpu" or name not in PACKED:
+        assert auto == stored
+        assert {p.held for p in auto if not p.vector} == {name}
+        assert sum(p.nbytes for p in auto) == sum(info.nbytes for info in spec.tensors.values())
+    else:
+        assert {p.held for p in auto if not p.vector} <= {"int4", "int8"}
+    wider = kind == "cpu" and name in PACKED - INT4_STORED - {"Q8_0"}
+    assert any(p.reason for p in auto) == wider, "eight bits instead of fewer are said"
+
+
+@pytest.mark.parametrize("span", [Span(0, 512), Span(512, 2048), Span(256, 768)])
+def test_a_cut_at_the_grain_holds_its_part_of_the_bytes(span: Span) -> None:
+    spec = small_spec(WIDE, "Q4_K", changes={"layers.0.down": "Q6_K", "layers.0.v": "Q6_K"})
+    by_name = {p.name: p for p in parameters(spec, rank(span), "auto", "cuda")}
+    assert by_name["layers.0.gate_up"].nbytes == 2 * span.size * 144
+    assert by_name["layers.0.down"].nbytes == 256 * span.size // 256 * 210
+    assert by_name["layers.1.down"].nbytes == 256 * span.size // 256 * 144
+    assert by_name["layers.0.qkv"].stored == ("Q4_K", "Q4_K", "Q6_K")
+    assert not any(p.reason for p in by_name.values())
+
+
+@pytest.mark.parametrize(
+    ("span", "blocks"), [(Span(0, 344), 2), (Span(200, 600), 3), (Span(250, 770), 4)]
+)
+def test_a_block_that_a_cut_goes_through_is_held_on_both_sides(span: Span, blocks: int) -> None:
+    down = {p.name: p for p in parameters(small_spec(WIDE, "Q4_K"), rank(span), "auto", "cuda")}[
+        "layers.0.down"
+    ]
+    assert (down.held, down.stored) == ("Q4_K", ("Q4_K",))
+    assert down.columns == span.size
+    assert down.nbytes == 256 * blocks * 144
+    assert down.reason == f"columns {span.start}-{span.stop} cut through Q4_K's blocks of 256"
+
+
+@pytest.mark.parametrize("span", [Span(0, 64), Span(250, 300)])
+def test_where_16_bits_are_smaller_a_few_columns_take_them(span: Span) -> None:
+    """Of one block or two hardly a quarter would be used."""
+    down = {p.name: p for p in parameters(small_spec(WIDE, "Q4_K"), rank(span), "auto", "cuda")}[
+        "layers.0.down"
+    ]
+    assert (down.held, down.stored) == ("bfloat16", ())
+    assert down.nbytes == 256 * span.size * 2
+    assert down.reason == f"columns {span.start}-{span.stop} cut through Q4_K's blocks of 256"
+
+
+def test_heads_may_meet_the_grain() -> None:
+    """Four heads of 64 are a block of the output projection; two are half of one."""
+    spec = small_spec(WIDE, "Q5_K")
+    four, two = (
+        {p.name: p for p in parameters(spec, rank(Span(0, 2048), heads), "auto", "cuda")}
+        for heads in (Span(4, 8), Span(4, 6))
+    )
+    assert four["layers.0.o"].nbytes == two["layers.0.o"].nbytes == 256 * 176
+    assert four["layers.0.o"].reason == ""
+    assert two["layers.0.o"].reason == "columns 256-384 cut through Q5_K's blocks of 256"
+
+
+@pytest.mark.parametrize("name", ["IQ2_XXS", "TQ2_0"])
+def test_a_format_that_is_not_read_is_planned_in_16_bits(name: str) -> None:
+    found = parameters(small_spec(WIDE, name), rank(Span(0, 2048)), "auto", "cuda")
+    assert {p.held for p in found if not p.vector} == {"bfloat16"}
+    assert {p.reason for p in found if not p.vector} == {f"no kernel for {name}"}
+
+
+def test_columns_are_cut_at_the_grain_of_what_is_stored() -> None:
+    spec = small_spec(WIDE, "Q4_K", changes={"layers.0.down": "Q8_0"})
+    for dtype, grain in (("auto", 256), ("stored", 256), ("bfloat16", 64), ("int8", 64)):
+        assert column_grain(spec, dtype) == grain
+    ranks = place(spec, cards(3e11, 5e11, 7e11), "tensor", Goal())
+    assert all(p.ffn.start % 256 == 0 and p.ffn.size for p in ranks)
+    reasons = {q.reason for p in ranks for q in parameters(spec, p, "auto", "cuda")}
+    assert not any("down" in r for r in reasons)
 
 
 # ------------------------------------------------------------------------------------ bytes

@@ -11,9 +11,9 @@ from local_tp.checkpoint.known_models import known_model
 from local_tp.core import (
     EMPTY,
     DeviceKind,
+    Dimensions,
     Goal,
     KvFormat,
-    LayerKind,
     ModelSpec,
     Placement,
     Span,
@@ -129,11 +129,15 @@ def test_a_rank_without_heads_keeps_no_keys() -> None:
 
 
 def test_recurrent_state_is_fixed_for_each_stream_and_cut_like_heads() -> None:
-    kinds = (LayerKind("recurrent"),) * 4 + (LayerKind(),) * 2
-    spec = replace(SPEC, dimensions=replace(SMALL, state=1200), kinds=kinds)
-    assert state_bytes(spec, whole(spec), 3) == 4 * 3 * 1200 * 4
-    part = replace(whole(spec), layers=Span(3, 6), query_heads=Span(0, 1))
-    assert state_bytes(spec, part, 3) == 1 * 3 * 200 * 4
+    spec = known_model("Qwen3.6 27B", "Q4_K_M")  # 48 of 64 layers; 48 value and 16 key heads of 128
+    matrices, inputs = 48 * 128 * 128, 3 * (2 * 16 + 48) * 128
+    assert spec.dimensions.state == matrices + inputs
+    assert state_bytes(spec, whole(spec), 3) == 48 * 3 * (matrices + inputs) * 4
+    part = replace(whole(spec), layers=Span(3, 8), query_heads=Span(6, 12), kv_heads=Span(1, 2))
+    assert state_bytes(spec, part, 3) == 3 * 3 * (matrices + inputs) // 4 * 4
+    assert state_bytes(spec, replace(part, query_heads=Span(6, 7)), 1) == (
+        3 * (2 * 128 * 128 + 3 * (2 * 4 + 2) * 128) * 4
+    )
 
 
 def test_weights_are_those_that_loading_makes() -> None:
@@ -270,3 +274,22 @@ def test_the_pc_holds_the_parent_and_every_card_s_process() -> None:
     cards = [Placement(i, "x", 0, *[EMPTY] * 5, memory=Memory(host=i * MIB)) for i in (1, 2)]
     assert host_bytes_of_plan(cards) == PARENT + 3 * MIB
     assert host_bytes_of_plan(cards, loading=True) == PARENT + 3 * MIB + 2 * 36 * MIB
+
+
+def test_products_in_sixteen_bits_take_half() -> None:
+    """A chunk of 512 tokens meets 2 x 4096 rows; a block of 4M numbers is unpacked beside it."""
+    dimensions = Dimensions(2, 1024, 8, 8, 128, 4096, 1024, 8192)
+    spec = small_spec(dimensions, "Q4_0")
+    goal = Goal(streams=1, chunk=512)
+    unknown, wide, narrow = (
+        memory(spec, replace(goal, product=product), tokens=512)
+        for product in (None, "float32", "bfloat16")
+    )
+    assert unknown.activations == wide.activations
+    given, block = 512 * 8192, 4 << 20
+    cast = 512 * 1024 * 2  # the input in 16 bits
+    assert wide.activations - narrow.activations == (given + block) * 2 - cast
+    assert narrow.slack < wide.slack
+    assert unknown.slack < wide.slack  # an upper bound has no holes of its own
+    sixteen = small_spec(dimensions, "BF16")
+    assert memory(sixteen, replace(goal, product="bfloat16")) == memory(sixteen, goal)

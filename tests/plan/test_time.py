@@ -18,7 +18,7 @@ from local_tp.plan.time import (
     step_terms,
 )
 from local_tp.plan.work import Part
-from local_tp.rates import Channel, Efficiency, Rates
+from local_tp.rates import Attending, Channel, Efficiency, Rates
 
 RATES = Rates(
     engine="test",
@@ -82,7 +82,52 @@ def test_few_tokens_have_kernels_of_their_own_and_many_unpack_first() -> None:
     assert few["arithmetic"] == pytest.approx(31e9 / 1e11)
     many = part_seconds(FEED, CPU, RATES, Load(tokens=32))
     assert many["memory bandwidth"] == pytest.approx(1e9 / 5e9)
-    assert many["unpacking weights"] == pytest.approx(1e9 / 2.5e9)
+    assert many["unpacking weights"] == pytest.approx(1e9 / 2.5e11)
+
+
+def test_of_few_tokens_four_share_a_conversion_of_the_weights() -> None:
+    efficiency = Efficiency(memory=0.5, compute=0.5, few=0.01, first=3.0)
+    rates = replace(RATES, efficiency={"cpu other": efficiency})
+    one, four, five = (
+        part_seconds(FEED, CPU, rates, Load(rows=rows, sampled=rows))["arithmetic"]
+        for rows in (1, 4, 5)
+    )
+    assert (one, four, five) == pytest.approx((4e9 / 1e10, 7e9 / 1e10, 11e9 / 1e10))
+
+
+def test_each_type_of_numbers_is_multiplied_at_its_own_rate() -> None:
+    """Packed weights are unpacked to the fastest; few tokens are computed in 32 bits."""
+    typed = replace(CPU, flops=4e12, float32=1e12, bfloat16=2e12)
+    many = Load(tokens=1000)
+    for held, rate in (("int4", 4e12), ("bfloat16", 2e12), ("float32", 1e12)):
+        part = replace(FEED, held=held)
+        found = part_seconds(part, typed, RATES, many)["arithmetic"]
+        assert found == pytest.approx(1000 * 1e9 / (rate * 0.5))
+        few = part_seconds(part, typed, RATES, Load(rows=31, sampled=31))["arithmetic"]
+        assert few == pytest.approx(31e9 / 1e11)
+    assert replace(typed, float32=0.0).vector == 4e12
+
+
+def test_attention_of_a_processor_reads_and_computes_at_its_own_rate() -> None:
+    """Beside the products, which take 0.2 s to read; a chunk computes what the mask hides too."""
+    rates = replace(RATES, attention={"cpu": Attending(memory=0.25, compute=0.2)})
+    part = replace(FEED, kv=1e5, attention=1e6)
+    one = part_seconds(part, CPU, rates, Load(context=1000))
+    assert one["memory bandwidth"] == pytest.approx(0.2 + 1e8 / 2.5e9)
+    chunk = part_seconds(part, CPU, rates, Load(tokens=101, context=1000))
+    assert chunk["arithmetic"] == pytest.approx(101e9 / 5e11 + 101 * 1e6 * 1050 / 2e11)
+    on_card = Load(tokens=101, context=1000)
+    assert part_seconds(part, CARD, rates, on_card) == part_seconds(part, CARD, RATES, on_card)
+
+
+def test_operations_between_products_pass_over_memory_unless_they_are_fused() -> None:
+    part = replace(FEED, between=1e6)
+    chunk = Load(tokens=1000)
+    fused = part_seconds(part, CARD, RATES, chunk)
+    apart = part_seconds(part, CARD, replace(RATES, fused=False), chunk)
+    assert "memory bandwidth" not in fused
+    assert apart["memory bandwidth"] == pytest.approx(1e9 / 1e12)
+    assert apart["arithmetic"] == fused["arithmetic"]
 
 
 def test_a_short_product_takes_as_long_as_a_longer_one() -> None:

@@ -42,6 +42,18 @@ def test_the_parts_of_a_dense_model() -> None:
     assert (head.layers, head.weights, head.operations) == (1, 2 * 512 * 64, 2 * 512 * 64)
 
 
+def test_what_operations_between_products_pass_over() -> None:
+    """Norms four times, queries, keys and values four times, every input and output once."""
+    spec = small_spec()
+    mixer, feed, experts, head = work_of(spec, whole(spec), GOAL, "cpu")
+    qkv, heads = 10 * 32, 6 * 32
+    assert mixer.between == 6 * 8 * (4 * 64 + (64 + 4 * qkv) + (heads + 64))
+    assert feed.between == 6 * 8 * (4 * 64 + (64 + 2 * 256) + (256 + 64))
+    assert (experts.between, head.between) == (0, 0)
+    idle = replace(whole(spec), query_heads=EMPTY, kv_heads=EMPTY)
+    assert work_of(spec, idle, GOAL, "cpu")[0].between == 0
+
+
 def test_ranks_of_a_stage_share_everything_and_have_the_same_parts() -> None:
     spec = small_spec()
     rank = whole(spec)
