@@ -12,11 +12,14 @@ from typing import Literal, NamedTuple
 
 from local_tp.facts import CardFacts, Collective, HostFacts, PairFacts, SoftwareFacts
 from local_tp.prediction import Alternative, Memory, Prediction
+from local_tp.tensors import TensorInfo as TensorInfo
+from local_tp.traits import Traits
 
 DeviceKind = Literal["cuda", "rocm", "xpu", "cpu"]
 LinkKind = Literal["nvlink", "p2p", "host"]
 Split = Literal["single", "layer", "tensor", "hybrid"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "stored"]  # stored: as in file
+Product = Literal["float32", "bfloat16"]  # of a matrix that was unpacked
 KvFormat = Literal["float32", "bfloat16", "float16"]
 Transport = Literal["none", "shared-memory", "gloo", "nccl"]
 Mixer = Literal["full", "sliding", "recurrent"]
@@ -112,23 +115,6 @@ class Rig:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """Where one stored tensor lies, and how.
-
-    `shape` is (rows, columns), or (n,) for a vector; `format` a row of `checkpoint.formats`;
-    `offset` is absolute in `file`. `paired` says that q or k rows are stored in the order of
-    interleaved rotary pairs (GGUF's llama) rather than in two halves.
-    """
-
-    shape: tuple[int, ...]
-    format: str
-    nbytes: int
-    file: str
-    offset: int
-    paired: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Dimensions:
     """The sizes of a decoder-only transformer, in elements. 0 where a model has no such thing."""
 
@@ -151,32 +137,14 @@ class Dimensions:
 
 
 class LayerKind(NamedTuple):
-    """What a layer mixes tokens with, and what it feeds them through."""
+    """What a layer mixes tokens with, and what it feeds them through.
+
+    `rope` is the place of its rotary embedding among `Traits.ropes`; below 0 it has none.
+    """
 
     mixer: Mixer = "full"
     feed: Feed = "dense"
-
-
-@dataclass(frozen=True, slots=True)
-class RopeScaling:
-    """Rotary frequency scaling as the checkpoint states it (`kind`: linear, llama3)."""
-
-    kind: Literal["linear", "llama3"]
-    factor: float
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_context: int = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """What distinguishes one family's maths from another's, as data for the one decoder."""
-
-    norm_eps: float = 1e-5
-    rope_theta: float = 10000.0
-    rope_scaling: RopeScaling | None = None
-    qkv_bias: bool = False
-    tied_head: bool = False
+    rope: int = 0
 
 
 @dataclass(frozen=True)  # without slots, for what it remembers of itself
@@ -185,8 +153,9 @@ class ModelSpec:
 
     `tensors` has canonical names: `embed`, `norm`, `head` (absent when tied) and, for layer i,
     `layers.i.` + `attn_norm`, `q`, `k`, `v`, `o`, `ffn_norm`, `gate`, `up`, `down`, `q_bias`, …
-    `rope_factors`, where a file states its rotary scaling so, divides the frequencies. `kinds` has
+    `ROPE_FACTORS`, where a file states its rotary scaling so, divide the frequencies. `kinds` has
     an entry a layer, or none where every layer is plain attention and a dense feed-forward.
+    `left_out` says in words what the files have and text does not need.
     A spec without a `path` is a shape that nobody downloaded: it can be planned, not run.
     """
 
@@ -197,6 +166,7 @@ class ModelSpec:
     traits: Traits
     tensors: dict[str, TensorInfo]
     kinds: tuple[LayerKind, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def kind(self, layer: int) -> LayerKind:
         return self.kinds[layer] if self.kinds else LayerKind()
@@ -209,7 +179,7 @@ class ModelSpec:
             if name.startswith("layers."):
                 _, index, role = name.split(".", 2)
                 if int(index) < len(found):
-                    found[int(index)] += (role, info.shape, info.format)
+                    found[int(index)] += (role, info.shape, info.format, info.ordered)
         numbers: dict[tuple[object, ...], int] = {}
         return tuple(numbers.setdefault(tuple(layer), len(numbers)) for layer in found)
 
@@ -233,6 +203,7 @@ class Goal:
     floor: float | None = None  # tokens a second that the objective quality must keep
     offload: Offload = "auto"
     shares: tuple[float, ...] = ()  # a person's ratio, in the order of `devices`
+    product: Product | None = None  # in which the processor multiplies fastest, where measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +322,8 @@ class Row:
 
     `pages` cover at least position 0 up to the last token. `sampling` is set where the last token's
     logits are to be sampled; `history` then holds prompt and output, if a penalty needs them,
-    and `prompt_length` divides them. `score` asks for the log probability of each next token of
+    and `prompt_length` divides them. `stream` is a number below the plan's streams that no other
+    running request has. `score` asks for the log probability of each next token of
     `targets`; `logits` for the raw logits of the last token.
     """
 
@@ -365,6 +337,7 @@ class Row:
     targets: tuple[int, ...] = ()
     score: int | None = None
     logits: bool = False
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_tp.codec import decode, encode
-from local_tp.core import EMPTY, Device, Goal, ModelSpec, Placement, Plan, Rig, Span
+from local_tp.core import (
+    EMPTY,
+    Device,
+    Goal,
+    ModelSpec,
+    Placement,
+    Plan,
+    Rig,
+    Span,
+    TensorInfo,
+)
 from local_tp.errors import InputError
 from local_tp.prediction import Memory, Prediction
+from local_tp.tensors import Packing
 
 PLACEMENT = Placement(
     0, "cpu", 0, Span(0, 2), Span(0, 9), Span(0, 3), EMPTY, Span(0, 7), memory=Memory(kv=5)
@@ -33,20 +44,29 @@ PLAN = Plan(
 )
 
 
-def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Every value of a type hint, with every field of a dataclass filled in; floats are finite."""
+def values(kind: Any, *inside: Any) -> st.SearchStrategy[Any]:
+    """Every value of a type hint, with every field of a dataclass filled in; floats are finite.
+
+    A type is not within itself, as tensors are that have parts.
+    """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
+        if kind in inside:
+            return st.nothing()
         hints = typing.get_type_hints(kind)
-        return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
+        fields = {name: values(hint, *inside, kind) for name, hint in hints.items()}
+        return st.builds(kind, **fields)
     if origin in (types.UnionType, typing.Union):
-        return st.one_of(*map(values, arguments))
+        return st.one_of(*(values(argument, *inside) for argument in arguments))
     if origin is tuple and arguments[-1] is Ellipsis:
-        return st.lists(values(arguments[0]), max_size=3).map(tuple)
+        items = values(arguments[0], *inside)
+        return st.lists(items, max_size=0 if items.is_empty else 3).map(tuple)
     if origin is tuple:
-        return st.tuples(*map(values, arguments))
+        return st.tuples(*(values(argument, *inside) for argument in arguments))
     if origin is dict:
-        return st.dictionaries(st.text(max_size=5), values(arguments[1]), max_size=3)
+        items = values(arguments[1], *inside)
+        most = 0 if items.is_empty else 3
+        return st.dictionaries(st.text(max_size=5), items, max_size=most)
     if kind is float:
         return st.floats(allow_nan=False, allow_infinity=False)
     return st.from_type(kind)
@@ -62,6 +82,15 @@ def test_through_json_and_back(cls: type[object]) -> None:
         assert repr(again) == repr(value)  # equality alone would let [0, 1] pass for Span(0, 1)
 
     same()
+
+
+def test_a_tensor_with_parts_and_parts_of_a_stack() -> None:
+    part = TensorInfo((4,), "I32", 16, "a", 8)
+    packing = Packing("gptq", (1, 32), ordered=True)
+    whole = TensorInfo((8, 64), "INT4-G32-F16", 256, "a", 0, parts={"g_idx": part}, packing=packing)
+    stack = TensorInfo((8, 64), "INT4-G32-F16", 256, "a", 0, stack=(whole,))
+    assert decode(TensorInfo, json.loads(json.dumps(encode(stack)))) == stack
+    assert (stack.ordered, part.ordered) == (True, False)
 
 
 def test_the_written_form() -> None:

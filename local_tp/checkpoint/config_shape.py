@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
+from local_tp.checkpoint import config_experts
+from local_tp.checkpoint.config_sizes import MOST_LAYERS, MOST_VOCAB, count, size
 from local_tp.checkpoint.fields import Fields, shown
 from local_tp.checkpoint.mixes import mix
 from local_tp.checkpoint.shapes import Shape, spec_of
@@ -19,10 +20,6 @@ from local_tp.core import ModelSpec
 from local_tp.errors import CheckpointError
 
 LARGEST_CONFIG = 1 << 24
-MOST_LAYERS = 1024
-MOST_WIDTH = 1 << 20  # of hidden, ffn, heads and ranks
-MOST_EXPERTS = 1 << 14
-MOST_VOCAB = 1 << 24
 
 _MISSING = {
     "hidden_size_per_layer_input": "an embedding for each layer",
@@ -36,28 +33,35 @@ _LETTERS = {
 }
 
 
-class Experts(NamedTuple):
-    """Routed experts of a layer, those that a token meets, and columns: of each, and shared."""
-
-    routed: int
-    active: int
-    width: int
-    shared: int
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a family's layers have that its config does not say. `bias`, `tied` and `every` (one
-    full layer in so many, the others sliding) are defaults for what a config may say."""
+    """What a family's layers have that its config does not say.
+
+    `bias`, `tied` and `every` are defaults for what a config may say: one layer in so many is full,
+    the others slide; 1 where all slide. `full_rope` is the rotary embedding of full layers, as in
+    `LayerKind`, or the first if no layer slides and `some_rope` is needed; `unrotated` says that
+    one layer in so many has none. `o_bias`: where q, k and v
+    have biases, the output has one, too. The last three are of layers with experts, as in `Shape`.
+    """
 
     bias: bool = False
     tied: bool = False
     qk_norm: bool = False
+    wide_norms: bool = False
+    pre_norms: bool = True
     post_norms: bool = False
+    parallel: bool = False
+    full_rope: int = 0
+    some_rope: bool = False
+    unrotated: int = 0
     sinks: bool = False
     every: int = 0
     output_gate: bool = False
-    experts: Callable[[Fields], Experts] | None = None
+    experts: Callable[[Fields], config_experts.Experts] | None = None
+    o_bias: bool = False
+    shared_router: bool = False
+    correction: bool = False
+    expert_biases: bool = False
 
 
 def read_config(path: Path) -> Mapping[str, object]:
@@ -104,54 +108,43 @@ def shape_from_config(config: Mapping[str, object], name: str) -> tuple[Shape, s
     for key, missing in _MISSING.items():
         if text.get(key) not in (None, 0, False):
             raise text.wrong(key, f"0 ({missing} cannot be planned yet)")
-    tied = text.flag("tie_word_embeddings", whole.flag("tie_word_embeddings", kind.tied))
+    tied = whole.flag("tie_word_embeddings", text.flag("tie_word_embeddings", kind.tied))
     shape = _basic(text, kind, tied)
     if kind.experts:
-        shape = _with_experts(text, shape, kind.experts)
+        shape = _with_experts(text, shape, kind, kind.experts)
     return _checked(name, _with_mixers(text, _compressed(text, shape), kind)), family
 
 
 def _basic(text: Fields, kind: Kind, tied: bool) -> Shape:
-    hidden = _size(text, "hidden_size")
-    heads = _size(text, "num_attention_heads")
+    hidden = size(text, "hidden_size")
+    heads = size(text, "num_attention_heads")
+    qkv_bias = text.flag("attention_bias", text.flag("qkv_bias", kind.bias))
     return Shape(
-        layers=_size(text, "num_hidden_layers", MOST_LAYERS),
+        layers=size(text, "num_hidden_layers", MOST_LAYERS),
         hidden=hidden,
         heads=heads,
-        kv_heads=_size(text, "num_key_value_heads", default=heads),
-        head_dim=_size(text, "head_dim", default=max(1, hidden // heads)),
-        ffn=_count(text, "intermediate_size"),
-        vocab=_size(text, "vocab_size", MOST_VOCAB),
+        kv_heads=size(text, "num_key_value_heads", default=heads),
+        head_dim=size(text, "head_dim", default=max(1, hidden // heads)),
+        ffn=count(text, "intermediate_size"),
+        vocab=size(text, "vocab_size", MOST_VOCAB),
         context=text.integer("max_position_embeddings", default=2048),
         tied=tied,
-        qkv_bias=text.flag("attention_bias", kind.bias),
+        qkv_bias=qkv_bias,
+        o_bias=kind.o_bias and qkv_bias,
         qk_norm=kind.qk_norm or text.flag("use_qk_norm", default=False),
+        wide_norms=kind.wide_norms,
+        pre_norms=kind.pre_norms,
         post_norms=kind.post_norms,
+        parallel=kind.parallel,
         sinks=kind.sinks,
         output_gate=kind.output_gate,
     )
 
 
-def _size(fields: Fields, key: str, most: int = MOST_WIDTH, default: int | None = None) -> int:
-    value = fields.integer(key, default)
-    if value > most:
-        raise fields.wrong(key, f"at most {most:,}")
-    return value
-
-
-def _count(fields: Fields, *keys: str, most: int = MOST_WIDTH) -> int:
-    """The first of these that is stated, or 0."""
-    for key in keys:
-        if fields.get(key) is not None:
-            value = fields.integer(key, least=0)
-            if value > most:
-                raise fields.wrong(key, f"at most {most:,}")
-            return value
-    return 0
-
-
 def _checked(name: str, shape: Shape) -> Shape:
     """Refuses sizes that no such model can have."""
+    if shape.head_dim % 2 or shape.full_head_dim % 2:
+        raise CheckpointError(f"{name} is damaged: an odd head size of {shape.head_dim}")
     if not shape.kv_rank and shape.heads % (shape.kv_heads or shape.heads):
         raise CheckpointError(f"{name}: {shape.heads} query heads over {shape.kv_heads} KV heads")
     if shape.full_kv_heads and shape.heads % shape.full_kv_heads:
@@ -174,18 +167,23 @@ def _checked(name: str, shape: Shape) -> Shape:
 
 def _with_mixers(text: Fields, shape: Shape, kind: Kind) -> Shape:
     """Which layers slide and which are recurrent, and the sizes that belong to them."""
-    window = _count(text, "sliding_window", most=1 << 30)
+    window = count(text, "sliding_window", most=1 << 30)
     if text.get("use_sliding_window") is False:
         window = 0
     letters = _letters(text, shape.layers, kind, window)
-    shape = replace(shape, mixers=letters, window=window if "S" in letters else 0)
+    shape = replace(
+        shape,
+        mixers=letters,
+        ropes=_ropes(text, shape.layers, kind, letters),
+        window=window if "S" in letters else 0,
+    )
     if "R" in letters:
         shape = _with_state(text, shape)
     if text.get("global_head_dim") is not None and "S" in letters:
         shape = replace(
             shape,
-            full_head_dim=_size(text, "global_head_dim"),
-            full_kv_heads=_count(text, "num_global_key_value_heads") or shape.kv_heads,
+            full_head_dim=size(text, "global_head_dim"),
+            full_kv_heads=count(text, "num_global_key_value_heads") or shape.kv_heads,
             shared_values=text.flag("attention_k_eq_v", default=False),
         )
     return shape
@@ -199,141 +197,157 @@ def _letters(text: Fields, layers: int, kind: Kind, window: int) -> str:
             raise text.wrong("layer_types", f"{layers} of {', '.join(_LETTERS)}")
         letters = "".join(_LETTERS[t] for t in stated)
         return letters if window else letters.replace("S", "F")
-    interval = _count(text, "full_attention_interval", most=MOST_LAYERS)
+    interval = count(text, "full_attention_interval", most=MOST_LAYERS)
     if interval or kind.output_gate:
         return "R" * ((interval or 4) - 1) + "F"
-    every = _count(text, "sliding_window_pattern", most=MOST_LAYERS) or kind.every
-    return "S" * (every - 1) + "F" if every > 1 and window else "F"
+    first = count(text, "max_window_layers", most=MOST_LAYERS)
+    if first and window and text.get("use_sliding_window") is True:
+        return "F" * min(first, layers) + "S" * max(0, layers - first)
+    every = _every(text, kind)
+    if every < 1 or not window:
+        return "F"
+    return "S" * (every - 1) + "F" if every > 1 else "S"
+
+
+def _every(text: Fields, kind: Kind) -> int:
+    """One full layer in so many. Some configs spell the pattern in letters, LLLG."""
+    key = "sliding_window_pattern"
+    stated = text.get(key)
+    if isinstance(stated, str):
+        if stated != "L" * (len(stated) - 1) + "G" or len(stated) > MOST_LAYERS:
+            raise text.wrong(key, "a number, or letters L and a last G")
+        return len(stated)
+    return count(text, key, most=MOST_LAYERS) or kind.every
+
+
+def _ropes(text: Fields, layers: int, kind: Kind, letters: str) -> tuple[int, ...]:
+    """The rotary embedding of each layer, as in `LayerKind`."""
+    if kind.unrotated:
+        stated = text.integers("no_rope_layers")
+        if stated:
+            if len(stated) != layers or not set(stated) <= {0, 1}:
+                raise text.wrong("no_rope_layers", f"a 1 or a 0 for each of {layers} layers")
+            return tuple(rotated - 1 for rotated in stated)
+        every = count(text, "no_rope_layer_interval", most=MOST_LAYERS) or kind.unrotated
+        return (0,) * (every - 1) + (-1,)
+    if kind.some_rope and "S" not in letters:
+        return (0,)
+    return tuple(0 if letter == "S" else kind.full_rope for letter in letters)
 
 
 def _with_state(text: Fields, shape: Shape) -> Shape:
-    key, value = _size(text, "linear_key_head_dim"), _size(text, "linear_value_head_dim")
+    key, value = size(text, "linear_key_head_dim"), size(text, "linear_value_head_dim")
     if key != value:
         raise text.wrong("linear_value_head_dim", f"{key}, as linear_key_head_dim")
+    keys, values = size(text, "linear_num_key_heads"), size(text, "linear_num_value_heads")
+    if values % keys:
+        raise text.wrong("linear_num_value_heads", f"a multiple of {keys}, the key heads")
     return replace(
         shape,
-        recurrent_keys=_size(text, "linear_num_key_heads"),
-        recurrent_values=_size(text, "linear_num_value_heads"),
+        recurrent_keys=keys,
+        recurrent_values=values,
         recurrent_dim=key,
-        recurrent_kernel=_size(text, "linear_conv_kernel_dim", most=64, default=4),
+        recurrent_kernel=size(text, "linear_conv_kernel_dim", most=64, default=4),
     )
 
 
 def _compressed(text: Fields, shape: Shape) -> Shape:
-    if not _count(text, "kv_lora_rank"):
+    if not count(text, "kv_lora_rank"):
         return shape
-    nope, rope = _size(text, "qk_nope_head_dim"), _size(text, "qk_rope_head_dim")
+    nope, rope = size(text, "qk_nope_head_dim"), size(text, "qk_rope_head_dim")
+    if rope % 2:
+        raise text.wrong("qk_rope_head_dim", "an even number")
     return replace(
         shape,
         head_dim=nope + rope,
-        query_rank=_count(text, "q_lora_rank"),
-        kv_rank=_size(text, "kv_lora_rank"),
+        query_rank=count(text, "q_lora_rank"),
+        kv_rank=size(text, "kv_lora_rank"),
         nope_dim=nope,
         rope_dim=rope,
-        value_dim=_size(text, "v_head_dim"),
+        value_dim=size(text, "v_head_dim"),
     )
 
 
 # ------------------------------------------------------------------------------- the experts
 
 
-def _with_experts(text: Fields, shape: Shape, sizes: Callable[[Fields], Experts]) -> Shape:
+def _with_experts(
+    text: Fields, shape: Shape, kind: Kind, sizes: Callable[[Fields], config_experts.Experts]
+) -> Shape:
     found = sizes(text)
     if text.get("enable_moe_block") is False or not found.routed:
         return shape
-    first, feeds = _feeds(text, shape.layers)
+    first, letters = config_experts.feeds(text, shape.layers)
     return replace(
         shape,
-        feeds=feeds,
+        feeds=letters,
         first_dense=first,
-        ffn=_count(text, "intermediate_size_mlp") or shape.ffn,
+        ffn=count(text, "intermediate_size_mlp") or shape.ffn,
         experts=found.routed,
         active_experts=found.active,
         expert_ffn=found.width,
         shared_ffn=found.shared,
+        shared_router=kind.shared_router,
+        router_correction=kind.correction,
+        expert_biases=kind.expert_biases,
     )
 
 
-def _feeds(text: Fields, layers: int) -> tuple[int, str]:
-    """How many dense layers come first, and the letters that repeat after them."""
-    stated = text.texts("mlp_layer_types")
-    if stated:
-        if len(stated) != layers or not set(stated) <= {"dense", "sparse"}:
-            raise text.wrong("mlp_layer_types", f"{layers} of dense, sparse")
-        return 0, "".join("D" if t == "dense" else "E" for t in stated)
-    if text.integers("mlp_only_layers"):
-        raise text.wrong("mlp_only_layers", "an empty list")
-    if _count(text, "moe_layer_interval", most=MOST_LAYERS) > 1:
-        raise text.wrong("moe_layer_interval", "1")
-    step = _count(text, "decoder_sparse_step", "interleave_moe_layer_step", most=MOST_LAYERS)
-    first = _count(text, "first_k_dense_replace", "moe_layer_start_index", most=MOST_LAYERS)
-    return first, "D" * (step - 1) + "E"
-
-
-def _experts(
-    count: str, active: str, width: str, shared: str = "", shared_each: str = ""
-) -> Callable[[Fields], Experts]:
-    """Reads a family's keys: `shared` is a width, `shared_each` a number of shared experts."""
-
-    def read(text: Fields) -> Experts:
-        each = _count(text, width)
-        beside = _count(text, shared) if shared else 0
-        if shared_each:
-            beside = _count(text, shared_each, most=MOST_EXPERTS) * each
-        routed = _count(text, count, "num_local_experts", most=MOST_EXPERTS)
-        return Experts(routed, _count(text, active, most=MOST_EXPERTS), each, beside)
-
-    return read
-
-
-_PER_TOKEN, _MOE_WIDTH = "num_experts_per_tok", "moe_intermediate_size"
-_QWEN = _experts("num_experts", _PER_TOKEN, _MOE_WIDTH, shared="shared_expert_intermediate_size")
-_DEEPSEEK = _experts("n_routed_experts", _PER_TOKEN, _MOE_WIDTH, shared_each="n_shared_experts")
-_LOCAL = _experts("num_local_experts", _PER_TOKEN, "intermediate_size")
-_LLAMA4 = _experts("num_local_experts", _PER_TOKEN, "intermediate_size", shared="intermediate_size")
-_ERNIE = _experts("moe_num_experts", "moe_k", _MOE_WIDTH, shared_each="moe_num_shared_experts")
-_GEMMA4 = _experts("num_experts", "top_k_experts", _MOE_WIDTH, shared="intermediate_size")
-_OLMOE = _experts("num_experts", _PER_TOKEN, "intermediate_size")
-
-_GEMMA = Kind(tied=True, post_norms=True, qk_norm=True, every=6)
+_GEMMA = Kind(tied=True, post_norms=True, qk_norm=True, every=6, full_rope=1)
+_OLMO = Kind(qk_norm=True, wide_norms=True, pre_norms=False, post_norms=True, full_rope=1)
 _HYBRID = Kind(qk_norm=True, output_gate=True)
 
 _KINDS: dict[str, Kind] = {
     "llama": Kind(),
-    "mistral": Kind(),
-    "mistral3": Kind(),
+    "mistral": Kind(every=1),
+    "mistral3": Kind(every=1),
     "ministral": Kind(),
-    "ministral3": Kind(),
-    "mixtral": Kind(experts=_LOCAL),
+    "ministral3": Kind(every=1),
+    "mixtral": Kind(experts=config_experts.LOCAL),
     "qwen2": Kind(bias=True),
-    "qwen2_moe": Kind(bias=True, experts=_QWEN),
+    "qwen2_moe": Kind(bias=True, experts=config_experts.QWEN, shared_router=True),
     "qwen3": Kind(qk_norm=True),
-    "qwen3_moe": Kind(qk_norm=True, experts=_QWEN),
-    "qwen3_next": replace(_HYBRID, experts=_QWEN),
+    "qwen3_moe": Kind(qk_norm=True, experts=config_experts.QWEN),
+    "qwen3_next": replace(_HYBRID, experts=config_experts.QWEN, shared_router=True),
     "qwen3_5": _HYBRID,
-    "qwen3_5_moe": replace(_HYBRID, experts=_QWEN),
+    "qwen3_5_moe": replace(_HYBRID, experts=config_experts.QWEN, shared_router=True),
+    "gemma": Kind(tied=True),
     "gemma2": Kind(tied=True, post_norms=True, every=2),
     "gemma3": _GEMMA,
-    "gemma4": replace(_GEMMA, experts=_GEMMA4),
-    "gpt_oss": Kind(bias=True, sinks=True, every=2, experts=_LOCAL),
-    "glm4": Kind(post_norms=True),
-    "glm4_moe": Kind(experts=_DEEPSEEK),
-    "glm4_moe_lite": Kind(experts=_DEEPSEEK),
-    "deepseek_v2": Kind(experts=_DEEPSEEK),
-    "deepseek_v3": Kind(experts=_DEEPSEEK),
-    "kimi_k2": Kind(experts=_DEEPSEEK),
-    "llama4": Kind(experts=_LLAMA4),
-    "phi3": Kind(),
-    "phimoe": Kind(bias=True, experts=_LOCAL),
+    "gemma4": replace(_GEMMA, experts=config_experts.GEMMA4),
+    "gpt_oss": Kind(
+        bias=True,
+        o_bias=True,
+        sinks=True,
+        every=2,
+        experts=config_experts.LOCAL,
+        expert_biases=True,
+    ),
+    "glm": Kind(bias=True),
+    "glm4": Kind(bias=True, post_norms=True),
+    "glm4_moe": Kind(experts=config_experts.DEEPSEEK, correction=True),
+    "glm4_moe_lite": Kind(experts=config_experts.DEEPSEEK, correction=True),
+    "deepseek_v2": Kind(experts=config_experts.DEEPSEEK),
+    "deepseek_v3": Kind(experts=config_experts.DEEPSEEK, correction=True),
+    "kimi_k2": Kind(experts=config_experts.DEEPSEEK, correction=True),
+    "llama4": Kind(experts=config_experts.LLAMA4),
+    "phi3": Kind(every=1),
+    "phimoe": Kind(bias=True, experts=config_experts.LOCAL),
     "granite": Kind(tied=True),
-    "smollm3": Kind(tied=True),
-    "cohere": Kind(tied=True),
-    "cohere2": Kind(tied=True, every=4),
+    "granitemoe": Kind(tied=True, experts=config_experts.LOCAL),
+    "smollm3": Kind(tied=True, unrotated=4),
+    "cohere": Kind(tied=True, parallel=True),
+    "cohere2": Kind(tied=True, every=4, parallel=True, full_rope=-1),
     "seed_oss": Kind(bias=True),
-    "olmo2": Kind(qk_norm=True),
-    "olmo3": Kind(qk_norm=True, every=4),
-    "olmoe": Kind(qk_norm=True, experts=_OLMOE),
-    "ernie4_5_moe": Kind(tied=True, experts=_ERNIE),
-    "minimax_m2": Kind(qk_norm=True, experts=_LOCAL),
-    "exaone4": Kind(qk_norm=True, post_norms=True, every=4),
+    "olmo2": _OLMO,
+    "olmo3": replace(_OLMO, every=4),
+    "olmoe": Kind(qk_norm=True, wide_norms=True, experts=config_experts.OLMOE),
+    "ernie4_5": Kind(tied=True),
+    "ernie4_5_moe": Kind(tied=True, experts=config_experts.ERNIE, correction=True),
+    "minimax_m2": Kind(
+        qk_norm=True, wide_norms=True, experts=config_experts.LOCAL, correction=True
+    ),
+    "exaone4": Kind(
+        qk_norm=True, pre_norms=False, post_norms=True, every=4, full_rope=-1, some_rope=True
+    ),
 }

@@ -7,19 +7,25 @@ keys are those of the GGUF specification.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from local_tp.checkpoint.families import Family, arrange, check_dimensions, gguf_family
+from local_tp.checkpoint.arrange import arrange
+from local_tp.checkpoint.expert_tensors import gathered
+from local_tp.checkpoint.families import Family, gguf_family
 from local_tp.checkpoint.fields import Fields, shown
-from local_tp.checkpoint.gguf_header import GgufHeader, read_header
+from local_tp.checkpoint.gguf_header import GgufHeader
+from local_tp.checkpoint.gguf_parts import model_name, parts
+from local_tp.checkpoint.gguf_shape import shape_from_gguf
 from local_tp.checkpoint.gguf_text import read_gguf_text
-from local_tp.core import Dimensions, ModelSpec, RopeScaling, TensorInfo, Traits
+from local_tp.checkpoint.gguf_traits import gguf_traits
+from local_tp.checkpoint.mixes import mix
+from local_tp.checkpoint.shapes import Shape, spec_of
+from local_tp.core import ModelSpec, TensorInfo
 from local_tp.errors import CheckpointError
 from local_tp.text import TextSpec
 
-_PART = re.compile(r"-\d{5}-of-(?P<count>\d{5})$")
-
-_MOST_PARTS = 1000
+PREDICTOR = "its multi-token prediction is not loaded"  # as `arrange.text_part` says it
 
 
 def read_gguf(path: Path) -> tuple[ModelSpec, TextSpec]:
@@ -32,38 +38,11 @@ def read_gguf(path: Path) -> tuple[ModelSpec, TextSpec]:
     architecture = metadata.text("general.architecture")
     if architecture is None:
         raise CheckpointError(f"{path} does not say general.architecture: it holds no model")
-    family = gguf_family(str(path), architecture)
+    names = (entry.name for header in headers for entry in header.entries)
+    family = gguf_family(str(path), architecture, names)
     stored = _merged(headers)
-    spec = _model(path, family, metadata, stored)
+    spec = _model(path, family, headers, stored)
     return spec, read_gguf_text(metadata, spec.dimensions.vocab)
-
-
-def model_name(path: Path) -> str:
-    """A GGUF file's name without its ending and its part number."""
-    return _PART.sub("", path.stem)
-
-
-# ------------------------------------------------------------------------------- the parts
-
-
-def parts(path: Path) -> list[GgufHeader]:
-    """The headers of every part of a model, first part first, whichever part was given."""
-    header = read_header(path)
-    count = header.metadata.integer("split.count", default=1, least=0)
-    if count <= 1:
-        return [header]
-    match = _PART.search(path.stem)
-    if match is None or int(match["count"]) != count or count > _MOST_PARTS:
-        raise CheckpointError(
-            f"{path} is one of {count} parts: give all of them the names they were downloaded "
-            f"with, ending in -00001-of-{count:05}.gguf"
-        )
-    stem = path.stem[: match.start()]
-    files = [path.with_name(f"{stem}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
-    for file in files:
-        if not file.is_file():
-            raise CheckpointError(f"{file} is missing: download all {count} parts into one folder")
-    return [header if file == path else read_header(file) for file in files]
 
 
 def _merged(headers: list[GgufHeader]) -> dict[str, TensorInfo]:
@@ -83,63 +62,51 @@ def _merged(headers: list[GgufHeader]) -> dict[str, TensorInfo]:
 
 
 def _model(
-    path: Path, family: Family, metadata: Fields, stored: dict[str, TensorInfo]
+    path: Path, family: Family, headers: list[GgufHeader], stored: dict[str, TensorInfo]
 ) -> ModelSpec:
-    names = family.gguf_names
-    embed = stored.get(names["embed"])
-    if embed is None:
+    metadata, source = headers[0].metadata, str(path)
+    if family.gguf.names["embed"] not in stored:
         raise CheckpointError(
-            f"{path} has no tensor {names['embed']!r}: it holds no language model"
+            f"{path} has no tensor {family.gguf.names['embed']!r}: it holds no language model"
         )
-    dimensions = check_dimensions(str(path), _dimensions(family, metadata, vocab=embed.shape[0]))
-    traits = Traits(
-        norm_eps=metadata.real(f"{family.gguf}.attention.layer_norm_rms_epsilon"),
-        rope_theta=metadata.real(f"{family.gguf}.rope.freq_base", default=10000.0),
-        rope_scaling=_rope_scaling(family, metadata),
-        qkv_bias=names["layers.{i}.q_bias"].format(i=0) in stored,
-        tied_head=names["head"] not in stored,
-    )
-    tensors = arrange(str(path), family, "gguf", stored, dimensions, traits)
-    return ModelSpec(model_name(path), str(path), family.name, dimensions, traits, tensors)
+    prefix = metadata.text("general.architecture") or ""
+    shape = shape_from_gguf(source, metadata, [e for h in headers for e in h.entries])
+    stored = gathered(source, family.gguf, stored)
+    left_out: tuple[str, ...] = ()
+    if metadata.integer(f"{prefix}.nextn_predict_layers", default=0, least=0):
+        stored, left_out = _own_layers(stored, shape.layers), (PREDICTOR,)
+    _check_stated(metadata, prefix, shape)
+    traits = gguf_traits(metadata, prefix, family, shape)
+    wanted = spec_of(shape, model_name(path), family.name, mix("F32"))
+    wanted = replace(wanted, path=source, traits=traits)
+    tensors = arrange(source, family, family.gguf, stored, wanted)
+    return replace(wanted, tensors=tensors, left_out=left_out)
 
 
-def _dimensions(family: Family, metadata: Fields, vocab: int) -> Dimensions:
-    prefix = family.gguf
-    if metadata.integer(f"{prefix}.expert_count", default=0, least=0):
-        raise CheckpointError(
-            f"{metadata.source} is a mixture of experts, which is not supported yet: "
-            "choose a dense model"
-        )
-    hidden = metadata.integer(f"{prefix}.embedding_length")
-    heads = metadata.integer(f"{prefix}.attention.head_count")
-    rotary = metadata.integer(f"{prefix}.rope.dimension_count", default=max(1, hidden // heads))
-    head_dim = metadata.integer(f"{prefix}.attention.key_length", default=rotary)
-    value_dim = metadata.integer(f"{prefix}.attention.value_length", default=head_dim)
-    if not head_dim == rotary == value_dim:
-        raise CheckpointError(
-            f"{metadata.source} has heads of {head_dim} for keys, {value_dim} for values and "
-            f"{rotary} rotated, which is not supported: choose another model"
-        )
-    return Dimensions(
-        layers=metadata.integer(f"{prefix}.block_count"),
-        hidden=hidden,
-        query_heads=heads,
-        kv_heads=metadata.integer(f"{prefix}.attention.head_count_kv", default=heads),
-        head_dim=head_dim,
-        ffn=metadata.integer(f"{prefix}.feed_forward_length"),
-        vocab=vocab,
-        context=metadata.integer(f"{prefix}.context_length"),
-    )
+def _own_layers(stored: dict[str, TensorInfo], layers: int) -> dict[str, TensorInfo]:
+    """Without those behind a model's layers, which predict tokens after the next."""
+    behind = re.compile(r"blk\.(\d{1,9})\.")
+    return {
+        name: tensor
+        for name, tensor in stored.items()
+        if (match := behind.match(name)) is None or int(match[1]) < layers
+    }
 
 
-def _rope_scaling(family: Family, metadata: Fields) -> RopeScaling | None:
-    """Linear scaling. (llama3's comes as a tensor, `rope_factors`, and needs nothing here.)"""
-    kind = metadata.text(f"{family.gguf}.rope.scaling.type")
-    older = metadata.real(f"{family.gguf}.rope.scale_linear", default=1.0)
-    factor = metadata.real(f"{family.gguf}.rope.scaling.factor", default=older)
-    if kind not in (None, "none", "linear"):
-        raise CheckpointError(
-            f"{metadata.source} scales its rotary embedding by {shown(kind)}, which is not "
-            "supported yet: choose a model with linear or llama3 scaling"
-        )
-    return RopeScaling("linear", factor) if kind != "none" and factor != 1.0 else None
+def _check_stated(metadata: Fields, prefix: str, shape: Shape) -> None:
+    """Refuses sizes in the metadata that are not those of the tensors."""
+    sizes = {
+        "embedding_length": shape.hidden,
+        "feed_forward_length": shape.ffn or None,
+        "attention.head_count_kv": None if shape.kv_rank else shape.kv_heads,
+        "attention.key_length": None if shape.kv_rank else shape.full_head_dim or shape.head_dim,
+        "expert_count": shape.experts,
+        "rope.dimension_count": shape.rope_dim or None,
+    }
+    for key, found in sizes.items():
+        stated = metadata.get(f"{prefix}.{key}")
+        if type(stated) is int and found is not None and stated != found:
+            raise CheckpointError(
+                f"{metadata.source} is damaged: it says {prefix}.{key} = {stated} and its tensors "
+                f"have {found}; download it again"
+            )

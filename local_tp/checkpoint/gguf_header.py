@@ -232,7 +232,7 @@ def _located(entry: Entry, start: int, source: str, size: int) -> TensorInfo:
     if name not in READABLE:
         raise CheckpointError(
             f"{tensor} is stored as {name}, which is not supported yet: "
-            "use F32, F16, BF16, Q8_0, Q4_0 or Q4_1"
+            "choose a file of Q4_K_M, Q6_K, Q8_0 or another format without rare types"
         )
     stored, columns = FORMATS[name], entry.dims[0]
     if columns % stored.block_elements:

@@ -2,7 +2,7 @@
 
 Knows nothing of metadata that only running needs. Sizes come from the tensors themselves; every
 matrix that the resulting shape calls for must be there, and a tensor that nothing here stands for
-is refused by name. What is left out: multi-token prediction, expert biases, rotary factors.
+is refused by name. What is left out: multi-token prediction, rotary factors.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from local_tp.checkpoint.fields import Fields, shown
 from local_tp.checkpoint.formats import FORMATS
-from local_tp.checkpoint.gguf_file import model_name, parts
 from local_tp.checkpoint.gguf_header import Entry, format_name
+from local_tp.checkpoint.gguf_parts import model_name, parts
 from local_tp.checkpoint.mixes import mix
 from local_tp.checkpoint.shapes import Shape, spec_of
 from local_tp.core import ModelSpec
@@ -39,7 +39,8 @@ ROLES = {
     "attn_q_b": "q",
     "attn_kv_a_mqa": "kv_down",
     "attn_kv_a_norm": "kv_down_norm",
-    "attn_kv_b": "kv",
+    "attn_k_b": "k_up",
+    "attn_v_b": "v_up",
     "attn_gate": "mix_z",
     "ssm_beta": "mix_beta",
     "ssm_alpha": "mix_alpha",
@@ -61,6 +62,7 @@ ROLES = {
 # Several roles one above the other; `attn_qkv` is that of a recurrent layer where the layer is one.
 FUSED = {
     "attn_qkv": ("q", "k", "v"),
+    "attn_kv_b": ("k_up", "v_up"),
     "ssm_conv1d": ("mix_conv_q", "mix_conv_k", "mix_conv_v"),
     "ssm_ba": ("mix_beta", "mix_alpha"),
     "ffn_gate_up_exps": ("experts_gate", "experts_up"),
@@ -71,7 +73,14 @@ SMALL = frozenset(
      "rope_freqs", "attn_rot_embd", "rope_factors_long", "rope_factors_short"}
 )  # fmt: skip
 # One full layer in so many, where the file states a window and no pattern.
-_EVERY = {"gemma2": 2, "gemma3": 6, "gemma4": 6, "gpt-oss": 2, "cohere2": 4, "exaone4": 4}
+_EVERY = {"gemma2": 2, "gemma3": 6, "gemma4": 6, "gpt-oss": 2, "cohere2": 4, "exaone4": 4,
+          "phi3": 1}  # fmt: skip
+_PARALLEL = frozenset(("cohere2", "command-r"))
+# The rotary embedding of full layers, as in `LayerKind`, where sliding ones have another.
+_FULL_ROPE = {"gemma3": 1, "olmo2": 1, "cohere2": -1, "exaone4": -1}
+_UNROTATED = {"smollm3": 4}  # one layer in so many
+# Architectures whose converter puts one value head of every key head before the next of each.
+_TILED = frozenset(("qwen35", "qwen35moe"))
 _BLOCK = re.compile(r"blk\.(\d{1,4})\.([a-z0-9_.]+?)(?:\.(weight|bias))?")
 
 Layer = dict[str, Entry]  # what one layer of the file holds, by stem
@@ -90,6 +99,12 @@ def spec_from_gguf(path: Path) -> ModelSpec:
     shape = _shape(metadata, family, outside, layers)
     spec = spec_of(shape, model_name(path), family, mix("F32"))
     return _with_formats(str(path), spec, outside, layers)
+
+
+def shape_from_gguf(source: str, metadata: Fields, entries: Iterable[Entry]) -> Shape:
+    """The sizes of the model whose metadata and tensors these are. Raises `CheckpointError`."""
+    family = metadata.text("general.architecture") or "none"
+    return _shape(metadata, family, *_sorted(source, entries, _layer_count(metadata, family)))
 
 
 def _layer_count(metadata: Fields, family: str) -> int:
@@ -122,7 +137,7 @@ def _sorted(source: str, entries: Iterable[Entry], count: int) -> tuple[Layer, l
 def _known(stem: str) -> bool:
     """Biases are small and never cut apart from their matrix: only those of q, k, v count."""
     plain = stem.removesuffix(".bias")
-    return plain in ROLES or plain in FUSED or plain in SMALL or plain in ("attn_k_b", "attn_v_b")
+    return plain in ROLES or plain in FUSED or plain in SMALL
 
 
 # --------------------------------------------------------------------------------- the sizes
@@ -146,8 +161,14 @@ def _shape(metadata: Fields, family: str, outside: Layer, layers: list[Layer]) -
     recurrent = next((layer for layer in layers if "ssm_out" in layer), None)
     expert = next((layer for layer in layers if "ffn_gate_inp" in layer), None)
     dense = next((layer for layer in layers if "ffn_gate_inp" not in layer), None)
-    if not attention or any("attn_output" not in layer for layer in attention):
-        raise CheckpointError(f"{source} has layers without attention: it cannot be planned with")
+    for index, layer in enumerate(layers):
+        if "attn_output" not in layer and "ssm_out" not in layer:
+            raise CheckpointError(
+                f"{source} has no tensor 'blk.{index}.attn_output.weight': the model is "
+                "incomplete, download it again"
+            )
+    if not attention:
+        raise CheckpointError(f"{source} has no layer with attention: it cannot be planned with")
     window = metadata.integer(f"{family}.attention.sliding_window", default=0, least=0)
     mixers = _mixers(metadata, family, layers, window)
     base = Shape(
@@ -159,16 +180,22 @@ def _shape(metadata: Fields, family: str, outside: Layer, layers: list[Layer]) -
         context=metadata.integer(f"{family}.context_length", default=2048),
         tied="output" not in outside,
         qkv_bias="attn_q.bias" in attention[0],
+        o_bias="attn_output.bias" in attention[0],
         qk_norm="attn_q_norm" in attention[0],
+        wide_norms=_has_wide_norms(attention[0]),
+        pre_norms="attn_norm" in attention[0],
+        post_norms="post_ffw_norm" in attention[0],
+        parallel=family in _PARALLEL,
         sinks="attn_sinks" in attention[0],
         mixers=mixers,
+        ropes=_ropes(family, mixers),
         window=window if "S" in mixers else 0,
         feeds="".join("E" if "ffn_gate_inp" in layer else "D" for layer in layers),
         ffn=_columns(dense, "ffn_down") if dense and "ffn_down" in dense else 0,
     )
     shape = _attention(source, base, attention, mixers)
     if recurrent:
-        shape = _recurrent(source, shape, recurrent)
+        shape = _recurrent(source, shape, recurrent, family in _TILED)
     return _experts(metadata, family, shape, expert) if expert else shape
 
 
@@ -189,9 +216,21 @@ def _mixers(metadata: Fields, family: str, layers: list[Layer], window: int) -> 
         if isinstance(stated, list | tuple) and index < len(stated):
             slides = bool(stated[index])
         else:
-            slides = every > 1 and (index + 1) % every != 0
+            slides = every == 1 or (every > 1 and (index + 1) % every != 0)
         letters.append("R" if "ssm_out" in layer else "S" if slides and window else "F")
     return "".join(letters)
+
+
+def _ropes(family: str, mixers: str) -> tuple[int, ...]:
+    if family in _UNROTATED:
+        return (0,) * (_UNROTATED[family] - 1) + (-1,)
+    if family == "exaone4" and "S" not in mixers:
+        return (0,)
+    return tuple(0 if letter == "S" else _FULL_ROPE.get(family, 0) for letter in mixers)
+
+
+def _has_wide_norms(layer: Layer) -> bool:
+    return "attn_q_norm" in layer and layer["attn_q_norm"].dims == layer["attn_output"].dims[:1]
 
 
 def _attention(source: str, shape: Shape, attention: list[Layer], mixers: str) -> Shape:
@@ -226,10 +265,14 @@ def _compressed(source: str, shape: Shape, layer: Layer) -> Shape:
     rope = _rows(layer["attn_kv_a_mqa"]) - rank
     query = layer.get("attn_q_b", layer.get("attn_q"))
     nope = (_rows(query) // shape.heads if query else 0) - rope
-    if nope < 1 or rope < 0:
-        raise CheckpointError(f"{source} is damaged: its compressed heads have {nope} elements")
+    if nope < 1 or rope < 2 or rope % 2:
+        raise CheckpointError(
+            f"{source} is damaged: heads over its compressed rows have {nope} elements and {rope} "
+            "rotated ones"
+        )
     return replace(
         shape,
+        head_dim=nope + rope,
         query_rank=_rows(layer["attn_q_a"]) if "attn_q_a" in layer else 0,
         kv_rank=rank,
         rope_dim=rope,
@@ -238,7 +281,7 @@ def _compressed(source: str, shape: Shape, layer: Layer) -> Shape:
     )
 
 
-def _recurrent(source: str, shape: Shape, layer: Layer) -> Shape:
+def _recurrent(source: str, shape: Shape, layer: Layer, tiled: bool) -> Shape:
     missing = [stem for stem in ("attn_qkv", "ssm_a", "ssm_conv1d") if stem not in layer]
     if missing:
         raise CheckpointError(
@@ -247,14 +290,17 @@ def _recurrent(source: str, shape: Shape, layer: Layer) -> Shape:
     values, width = prod(layer["ssm_a"].dims), _columns(layer, "ssm_out")
     size = max(1, width // values)
     keys = (_rows(layer["attn_qkv"]) - width) // 2 // size
-    if keys < 1:
-        raise CheckpointError(f"{source} is damaged: its recurrent layers have {keys} key heads")
+    if keys < 1 or values % keys:
+        raise CheckpointError(
+            f"{source} is damaged: its recurrent layers have {values} value and {keys} key heads"
+        )
     return replace(
         shape,
         recurrent_values=values,
         recurrent_dim=size,
         recurrent_keys=keys,
         recurrent_kernel=_columns(layer, "ssm_conv1d"),
+        values_tiled=tiled and values != keys,
     )
 
 
@@ -270,6 +316,9 @@ def _experts(metadata: Fields, family: str, shape: Shape, layer: Layer) -> Shape
         active_experts=active,
         expert_ffn=_columns(layer, "ffn_down_exps") if "ffn_down_exps" in layer else 0,
         shared_ffn=shared.dims[0] if shared else 0,
+        shared_router="ffn_gate_inp_shexp" in layer,
+        router_correction="exp_probs_b.bias" in layer,
+        expert_biases="ffn_down_exps.bias" in layer,
     )
 
 
@@ -317,12 +366,4 @@ def _by_role(layer: Layer) -> Mapping[str, Entry]:
         roles["gate"] = roles["up"]  # one matrix holds both
     if "router" in roles and "down" in roles:  # a dense block beside the experts
         roles |= {f"shared_{role}": roles[role] for role in ("gate", "up", "down") if role in roles}
-    if "attn_k_b" in layer and "attn_v_b" in layer:
-        roles["kv"] = _stacked(layer["attn_k_b"], layer["attn_v_b"])
     return roles
-
-
-def _stacked(keys: Entry, values: Entry) -> Entry:
-    """Both ways up from compressed rows as one matrix; files keep them apart, head by head."""
-    rank = values.dims[0]
-    return replace(values, dims=(rank, (prod(keys.dims) + prod(values.dims)) // rank))

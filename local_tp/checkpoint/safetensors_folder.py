@@ -7,19 +7,27 @@ place in the file, which loading needs, so the header is read here: 8 bytes of l
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-from local_tp.checkpoint.families import Family, arrange, check_dimensions, folder_family
+from local_tp.checkpoint.arrange import arrange, stored_shapes, text_part
+from local_tp.checkpoint.config_shape import shape_from_config
+from local_tp.checkpoint.config_traits import config_traits, layer_kinds
+from local_tp.checkpoint.expert_tensors import gathered
+from local_tp.checkpoint.families import Family, folder_family
 from local_tp.checkpoint.fields import LARGEST_COUNT, Fields, shown
-from local_tp.checkpoint.formats import FORMATS
-from local_tp.core import Dimensions, ModelSpec, RopeScaling, TensorInfo, Traits
+from local_tp.checkpoint.formats import FORMATS, RAW_BYTES
+from local_tp.checkpoint.mixes import mix
+from local_tp.checkpoint.quantized_folder import assembled, quantization
+from local_tp.checkpoint.shapes import spec_of
+from local_tp.core import ModelSpec, Span, TensorInfo
 from local_tp.errors import CheckpointError
 
 CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
-_DTYPES = ("F32", "F16", "BF16")
+_DTYPES = ("F32", "F16", "BF16", *RAW_BYTES)
 _LARGEST_CONFIG = 1 << 20
 _LARGEST_HEADER = 1 << 24  # of one file: about 100,000 tensors
 
@@ -32,23 +40,30 @@ def read_folder(folder: Path) -> ModelSpec:
     if not (folder / CONFIG).is_file():
         otherwise = "give a .gguf file or a Hugging Face model folder"
         raise CheckpointError(f"{folder} has no {CONFIG}: {_instead(folder, otherwise)}")
-    config = Fields.from_json(folder / CONFIG, _LARGEST_CONFIG)
-    architectures = config.texts("architectures")
-    family = folder_family(
-        config.source, architectures[0] if architectures else None, config.text("model_type")
+    whole = Fields.from_json(folder / CONFIG, _LARGEST_CONFIG)
+    config = whole.inner("text_config") or whole
+    model_type = config.text("model_type") or whole.text("model_type")
+    family = folder_family(whole.source, model_type, lambda: _names(folder))
+    shape, _ = shape_from_config(whole.values, whole.source)
+    traits = config_traits(config, family, shape)
+    wanted = replace(
+        spec_of(shape, folder.name, family.name, mix("F32")),
+        path=str(folder),
+        traits=traits,
+        kinds=layer_kinds(config, shape),
     )
-    _refuse_variants(config)
-    dimensions = check_dimensions(config.source, _dimensions(config))
-    traits = Traits(
-        norm_eps=config.real("rms_norm_eps", default=1e-6),
-        rope_theta=_rope_theta(config),
-        rope_scaling=_rope_scaling(config),
-        qkv_bias=config.flag("attention_bias", default=False),
-        tied_head=config.flag("tie_word_embeddings", default=False),
-    )
-    stored = _stored(folder, family)
-    tensors = arrange(str(folder), family, "folder", stored, dimensions, traits)
-    return ModelSpec(folder.name, str(folder), family.name, dimensions, traits, tensors)
+    stored, left_out = text_part(_stored(folder, family), _predictors(config, shape.layers))
+    stated = quantization(folder, whole) or quantization(folder, config)
+    stored = assembled(stated, stored, stored_shapes(family.folder, wanted))
+    stored = gathered(str(folder), family.folder, stored)
+    tensors = arrange(str(folder), family, family.folder, stored, wanted)
+    return replace(wanted, tensors=tensors, left_out=left_out)
+
+
+def _predictors(config: Fields, layers: int) -> Span:
+    """The numbers of the layers behind a model's own."""
+    older = config.integer("num_nextn_predict_layers", default=0, least=0)
+    return Span(layers, layers + config.integer("num_mtp_layers", default=older, least=0))
 
 
 def _instead(folder: Path, otherwise: str) -> str:
@@ -61,77 +76,13 @@ def _instead(folder: Path, otherwise: str) -> str:
 # ------------------------------------------------------------------------------ the config
 
 
-def _refuse_variants(config: Fields) -> None:
-    """Refuses what a config can ask for beyond the decoder's maths."""
-    if config.get("quantization_config") is not None:
-        raise CheckpointError(
-            f"{config.source} says that the weights are quantized, which is supported only in GGUF "
-            "files: choose a GGUF or the unquantized model"
-        )
-    if config.flag("mlp_bias", default=False):
-        raise config.wrong("mlp_bias", "false (biases in the MLP are not supported yet)")
-    if config.text("hidden_act") not in (None, "silu"):
-        raise config.wrong("hidden_act", "'silu'")
-
-
-def _dimensions(config: Fields) -> Dimensions:
-    hidden = config.integer("hidden_size")
-    heads = config.integer("num_attention_heads")
-    return Dimensions(
-        layers=config.integer("num_hidden_layers"),
-        hidden=hidden,
-        query_heads=heads,
-        kv_heads=config.integer("num_key_value_heads", default=heads),
-        head_dim=config.integer("head_dim", default=max(1, hidden // heads)),
-        ffn=config.integer("intermediate_size"),
-        vocab=config.integer("vocab_size"),
-        context=config.integer("max_position_embeddings", default=2048),
-    )
-
-
-def _rope_theta(config: Fields) -> float:
-    """`rope_theta` stands in `rope_parameters` since transformers 5, and beside it before."""
-    older = config.real("rope_theta", default=10000.0)
-    inner = config.inner("rope_parameters")
-    return older if inner is None else inner.real("rope_theta", default=older)
-
-
-def _rope_scaling(config: Fields) -> RopeScaling | None:
-    """From `rope_parameters`, or from the older `rope_scaling`, whose kind may stand in `type`."""
-    rope = config.inner("rope_parameters") or config.inner("rope_scaling")
-    if rope is None:
-        return None
-    if rope.real("partial_rotary_factor", default=1.0) != 1.0:
-        raise rope.wrong("partial_rotary_factor", "1")
-    kind = rope.text("rope_type") or rope.text("type") or "default"
-    if kind == "default":
-        return None
-    if kind == "linear":
-        return RopeScaling("linear", rope.real("factor"))
-    if kind == "llama3":
-        return _llama3(config, rope)
-    raise CheckpointError(
-        f"{rope.source} scales the rotary embedding by {shown(kind)}, which is not supported yet: "
-        "choose a model with linear or llama3 scaling"
-    )
-
-
-def _llama3(config: Fields, rope: Fields) -> RopeScaling:
-    low, high = rope.real("low_freq_factor"), rope.real("high_freq_factor")
-    if low >= high:  # the blend between them divides by their difference
-        raise rope.wrong("high_freq_factor", f"a number above low_freq_factor ({low})")
-    context = config.integer("max_position_embeddings", default=2048)
-    original = rope.integer("original_max_position_embeddings", default=context)
-    return RopeScaling("llama3", rope.real("factor"), low, high, original)
-
-
 # ----------------------------------------------------------------------------- the tensors
 
 
 def _stored(folder: Path, family: Family) -> dict[str, TensorInfo]:
     stored: dict[str, TensorInfo] = {}
     for file in _files(folder):
-        for name, tensor in _header(file, family.unused).items():
+        for name, tensor in _header(file, family.folder.unused).items():
             if name in stored:
                 raise CheckpointError(
                     f"{file} has tensor {shown(name)} again, which another file has too: keep the "
@@ -139,6 +90,15 @@ def _stored(folder: Path, family: Family) -> dict[str, TensorInfo]:
                 )
             stored[name] = tensor
     return stored
+
+
+def _names(folder: Path) -> tuple[str, ...]:
+    """The names of the text part's tensors, or of none where the files cannot be read."""
+    try:
+        stored = {name: info for file in _files(folder) for name, info in _header(file, ()).items()}
+    except CheckpointError:
+        return ()
+    return tuple(text_part(stored)[0])
 
 
 def _files(folder: Path) -> list[Path]:
@@ -194,8 +154,8 @@ def _tensor(file: Path, name: str, entry: Fields, start: int, size: int) -> Tens
             f"{tensor} is stored as {shown(dtype)}, which is not supported yet: "
             "use F32, F16 or BF16, or a GGUF file"
         )
-    shape, offsets = entry.integers("shape"), entry.integers("data_offsets")
-    if not shape or not all(0 < extent <= LARGEST_COUNT for extent in shape):
+    shape, offsets = entry.integers("shape") or (1,), entry.integers("data_offsets")
+    if not all(0 < extent <= LARGEST_COUNT for extent in shape):
         raise entry.wrong("shape", "sizes of 1 or more")
     nbytes = FORMATS[dtype].nbytes(prod(shape[:-1]), shape[-1])
     if len(offsets) != 2 or offsets[0] < 0 or offsets[1] - offsets[0] != nbytes:

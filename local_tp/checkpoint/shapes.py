@@ -14,8 +14,9 @@ from math import prod
 
 from local_tp.checkpoint.formats import FORMATS
 from local_tp.checkpoint.mixes import Mix, Place
-from local_tp.core import Dimensions, Feed, LayerKind, Mixer, ModelSpec, TensorInfo, Traits
+from local_tp.core import Dimensions, Feed, LayerKind, Mixer, ModelSpec, TensorInfo
 from local_tp.errors import CheckpointError
+from local_tp.traits import Traits
 
 _MIXERS: dict[str, Mixer] = {"F": "full", "S": "sliding", "R": "recurrent"}
 _FEEDS: dict[str, Feed] = {"D": "dense", "E": "experts"}
@@ -44,12 +45,17 @@ class Shape:
     ffn: int = 0
     tied: bool = False
     qkv_bias: bool = False
+    o_bias: bool = False
     qk_norm: bool = False
-    post_norms: bool = False
+    wide_norms: bool = False  # of q and k are over all heads together
+    pre_norms: bool = True  # of what attention and feed-forward get
+    post_norms: bool = False  # of what they give
+    parallel: bool = False  # both get the same, of one norm
     sinks: bool = False
     output_gate: bool = False  # the query projection makes a gate, too
     shared_values: bool = False  # full layers use their keys as values
     mixers: str = "F"
+    ropes: tuple[int, ...] = (0,)  # of each layer, as `mixers`: see `LayerKind`
     feeds: str = "D"
     first_dense: int = 0
     window: int = 0
@@ -59,6 +65,9 @@ class Shape:
     active_experts: int = 0
     expert_ffn: int = 0
     shared_ffn: int = 0
+    shared_router: bool = False  # a gate weighs what shared experts give
+    router_correction: bool = False  # of scores, where experts are compared with one another
+    expert_biases: bool = False  # of the router, too
     query_rank: int = 0
     kv_rank: int = 0
     nope_dim: int = 0
@@ -68,11 +77,16 @@ class Shape:
     recurrent_values: int = 0
     recurrent_dim: int = 128
     recurrent_kernel: int = 4
+    values_tiled: bool = False  # value head v belongs to key head v modulo their number
 
     def kind(self, layer: int) -> LayerKind:
         dense = layer < self.first_dense
         feed = "D" if dense else self.feeds[(layer - self.first_dense) % len(self.feeds)]
-        return LayerKind(_MIXERS[self.mixers[layer % len(self.mixers)]], _FEEDS[feed])
+        return LayerKind(
+            _MIXERS[self.mixers[layer % len(self.mixers)]],
+            _FEEDS[feed],
+            self.ropes[layer % len(self.ropes)],
+        )
 
 
 def spec_of(shape: Shape, name: str, family: str, mix: Mix) -> ModelSpec:
@@ -84,7 +98,12 @@ def spec_of(shape: Shape, name: str, family: str, mix: Mix) -> ModelSpec:
         path="",
         family=family,
         dimensions=dimensions_of(shape),
-        traits=Traits(qkv_bias=shape.qkv_bias, tied_head=shape.tied),
+        traits=Traits(
+            qkv_bias=shape.qkv_bias,
+            tied_head=shape.tied,
+            values_tiled=shape.values_tiled,
+            parallel=shape.parallel,
+        ),
         tensors=_tensors(shape, kinds, mix),
         kinds=() if plain else kinds,
     )
@@ -179,10 +198,12 @@ def _layer_sizes(shape: Shape, kind: LayerKind) -> Sizes:
     post: Mapping[str, tuple[int, ...]] = (
         {"post_attn_norm": hidden, "post_ffn_norm": hidden} if shape.post_norms else {}
     )
+    before: Mapping[str, tuple[int, ...]] = {"attn_norm": hidden} if shape.pre_norms else {}
+    between = {"ffn_norm": hidden} if shape.pre_norms and not shape.parallel else {}
     return {
-        "attn_norm": hidden,
+        **before,
         **dict(mixer(shape, kind)),
-        "ffn_norm": hidden,
+        **between,
         **dict(_experts(shape) if kind.feed == "experts" else _dense(shape)),
         **post,
     }
@@ -203,10 +224,13 @@ def _attention(shape: Shape, kind: LayerKind) -> Roles:
     if shape.qkv_bias:
         yield from ((f"{role}_bias", (count,)) for role, count in rows.items())
     if shape.qk_norm:
-        yield from (("q_norm", (size,)), ("k_norm", (size,)))
+        wide = shape.wide_norms
+        yield from (("q_norm", (query if wide else size,)), ("k_norm", (key if wide else size,)))
     if shape.sinks:
         yield "sinks", (shape.heads,)
     yield "o", (shape.hidden, query)
+    if shape.o_bias:
+        yield "o_bias", (shape.hidden,)
 
 
 def _compressed(shape: Shape, kind: LayerKind) -> Roles:
@@ -217,7 +241,8 @@ def _compressed(shape: Shape, kind: LayerKind) -> Roles:
     yield "q", (query, shape.query_rank or shape.hidden)
     yield "kv_down", (shape.kv_rank + shape.rope_dim, shape.hidden)
     yield "kv_down_norm", (shape.kv_rank,)
-    yield "kv", (shape.heads * (shape.nope_dim + shape.value_dim), shape.kv_rank)
+    yield "k_up", (shape.heads * shape.nope_dim, shape.kv_rank)
+    yield "v_up", (shape.heads * shape.value_dim, shape.kv_rank)
     yield "o", (shape.hidden, shape.heads * shape.value_dim)
 
 
@@ -245,10 +270,18 @@ def _dense(shape: Shape) -> Roles:
 def _experts(shape: Shape) -> Roles:
     rows = shape.experts * shape.expert_ffn
     yield "router", (shape.experts, shape.hidden)
+    if shape.router_correction:
+        yield "router_correction", (shape.experts,)
     yield "experts_gate", (rows, shape.hidden)
     yield "experts_up", (rows, shape.hidden)
     yield "experts_down", (shape.experts * shape.hidden, shape.expert_ffn)
+    if shape.expert_biases:
+        yield "router_bias", (shape.experts,)
+        yield from ((f"experts_{role}_bias", (rows,)) for role in ("gate", "up"))
+        yield "experts_down_bias", (shape.experts * shape.hidden,)
     if shape.shared_ffn:
+        if shape.shared_router:
+            yield "shared_router", (shape.hidden,)
         yield "shared_gate", (shape.shared_ffn, shape.hidden)
         yield "shared_up", (shape.shared_ffn, shape.hidden)
         yield "shared_down", (shape.hidden, shape.shared_ffn)

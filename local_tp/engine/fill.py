@@ -127,25 +127,25 @@ def memory_table(ranks: tuple[RankMemory, ...]) -> str:
 def filling_steps(plan: Plan, vocab: int) -> Iterator[Step]:
     """Steps after which every place of the cache was written, in the order they must run."""
     number = 0
-    scored = min(SCORED_ROWS, plan.context - 1)
+    scored = min(SCORED_ROWS, plan.goal.chunk, plan.context - 1)
     before = plan.context - 1 - scored
     for stream in range(plan.goal.streams):
         pages = pages_of(plan, stream)
         for start in range(0, before, plan.goal.chunk):
             number += 1
             tokens = _tokens(start, min(start + plan.goal.chunk, before), vocab)
-            yield Step(number, (Row(stream, tokens, start, pages),))
+            yield Step(number, (Row(stream, tokens, start, pages, stream=stream),))
         if scored:
             number += 1
             tokens = _tokens(before, before + scored, vocab)
-            row = Row(stream, tokens, before, pages, targets=tokens, score=5)
+            row = Row(stream, tokens, before, pages, targets=tokens, score=5, stream=stream)
             yield Step(number, (row,))
     last = plan.context - 1
     for first in range(0, plan.goal.streams, DECODE_ROWS):
         number += 1
         streams = range(first, min(first + DECODE_ROWS, plan.goal.streams))
         token = _tokens(last, last + 1, vocab)
-        rows = (Row(s, token, last, pages_of(plan, s), sampling=SAMPLED) for s in streams)
+        rows = (Row(s, token, last, pages_of(plan, s), sampling=SAMPLED, stream=s) for s in streams)
         yield Step(number, tuple(rows))
 
 

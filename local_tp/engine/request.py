@@ -29,6 +29,7 @@ class Request:
     score: int | None = None
     output: list[int] = field(default_factory=list)
     computed: int = 0
+    stream: int = 0  # while it runs: no other has that number
     served: int = 0  # the number of the last step it took part in
 
     @property
@@ -76,6 +77,7 @@ class Request:
                 pages=pages,
                 sampling=self.sampling,
                 prompt_length=len(self.prompt),
+                stream=self.stream,
             )
         tokens = self.prompt + tuple(self.output)
         scored = self.score is not None and not self.output
@@ -92,6 +94,7 @@ class Request:
             prompt_length=len(self.prompt),
             targets=tokens[start + 1 : stop + 1] if scored else (),
             score=self.score if scored else None,
+            stream=self.stream,
         )
 
     def take(self, row: Row, result: RowResult) -> FinishReason | None:

@@ -78,6 +78,8 @@ class Scheduler:
             request = self.waiting[0]
             if not self._has_room(request):
                 return
+            taken = {running.stream for running in self.running}
+            request.stream = next(n for n in range(self._streams) if n not in taken)
             self.running.append(self.waiting.popleft())
 
     def _rows(self, requests: list[Request]) -> tuple[Row, ...]:

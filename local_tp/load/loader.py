@@ -8,20 +8,22 @@ block. Loading yields its progress in bytes and can be stopped between blocks.
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import numpy
 import torch
 from torch import Tensor
 
 from local_tp.checkpoint.formats import FORMATS
 from local_tp.core import EMPTY, ModelSpec, Shard, Span, TensorInfo
+from local_tp.load.repositories import group_order
+from local_tp.load.stored import Stored, opened
 from local_tp.load.streamed import StreamedLayers
 from local_tp.model.dequantize import dequantize
-from local_tp.model.linear import Linear, make_linear, on
+from local_tp.model.held import linear_of
+from local_tp.model.linear import Linear, on
+from local_tp.model.ordered import ordered_at
 from local_tp.model.processor import BLOCK_ROWS, Processor
 from local_tp.model.streaming import LayerStream
 from local_tp.plan.layout import Parameter
@@ -83,9 +85,7 @@ class Loading:
         if parameter.vector:
             self.vectors[parameter.name] = torch.empty(parameter.rows)
         else:
-            self.linears[parameter.name] = make_linear(
-                parameter.held, parameter.rows, parameter.columns, self.processor, on(self.device)
-            )
+            self.linears[parameter.name] = linear_of(parameter, self.processor, on(self.device))
 
     def _info(self, shard: Shard) -> TensorInfo:
         return self.spec.tensors[shard.source]
@@ -93,22 +93,28 @@ class Loading:
     def _load(self, shard: Shard) -> Iterator[int]:
         """Fill the shard's place in its parameter, a block of rows at a time; yields bytes read."""
         info = self._info(shard)
-        head_dim = self.spec.dimensions.head_dim
         columns = whole_blocks(info, shard)
-        step = _rows_at_once(columns.size, math.lcm(BLOCK_ROWS, head_dim if info.paired else 1))
-        with _Mapped(info) as mapped:
+        step = _rows_at_once(columns.size, math.lcm(BLOCK_ROWS, info.head or 1))
+        with self._opened(info, shard) as tensor:
             for start in range(shard.rows.start, shard.rows.stop, step):
                 rows = Span(start, min(start + step, shard.rows.stop))
-                stored = mapped.read(rows, columns)
-                if info.paired:
-                    stored = halves(stored, head_dim)
+                stored = tensor.read(rows, columns)
                 at = shard.offset + start - shard.rows.start
-                self._fill(shard, at, shard.columns.start - columns.start, stored, info.format)
-                yield stored.numel()
+                self._fill(shard, at, shard.columns.start - columns.start, stored, tensor.format)
+                yield FORMATS[info.format].nbytes(rows.size, columns.size)
+
+    def _opened(self, info: TensorInfo, shard: Shard) -> AbstractContextManager[Stored]:
+        """What reads the tensor; where columns are held sorted, their order is learnt here."""
+        held = ordered_at(self.linears.get(shard.parameter), shard.offset)
+        if held is not None:
+            held.order.copy_(group_order(info))
+        return opened(info, sort=held is not None)
 
     def _fill(self, shard: Shard, at: int, column: int, stored: Tensor, name: str) -> None:
         if shard.parameter in self.vectors:
             values = dequantize(stored, name)[:, 0]
+            if self._info(shard).shifted:
+                values = values + 1.0
             self.vectors[shard.parameter][at : at + len(values)] = values
         else:
             self.linears[shard.parameter].fill(at, column, stored, name)
@@ -126,57 +132,6 @@ def stored_bytes(info: TensorInfo, shard: Shard) -> int:
     return FORMATS[info.format].nbytes(shard.rows.size, whole_blocks(info, shard).size)
 
 
-def halves(stored: Tensor, head_dim: int) -> Tensor:
-    """Rows of rotary pairs (0, 1), (2, 3), … reordered so that a pair lies half a head apart.
-
-    Works on whole heads of stored rows, in any format, since a row stays in one piece.
-    """
-    heads = stored.view(-1, head_dim // 2, 2, stored.shape[1])
-    return heads.transpose(1, 2).reshape(stored.shape)
-
-
 def _rows_at_once(columns: int, unit: int) -> int:
     """Rows of a block: about BLOCK_ELEMENTS in whole units."""
     return max(1, BLOCK_ELEMENTS // (columns * unit)) * unit
-
-
-class _Mapped:
-    """One stored tensor, mapped read-only for as long as it is needed."""
-
-    def __init__(self, info: TensorInfo) -> None:
-        self._info = info
-        self._format = FORMATS[info.format]
-        self._row_bytes = self._format.nbytes(1, info.shape[1] if len(info.shape) == 2 else 1)
-        self._skip = info.offset % mmap.ALLOCATIONGRANULARITY
-
-    def __enter__(self) -> _Mapped:
-        info, skip = self._info, self._skip
-        with Path(info.file).open("rb") as file:
-            self._map = mmap.mmap(
-                file.fileno(),
-                info.nbytes + skip,
-                access=mmap.ACCESS_READ,
-                offset=info.offset - skip,
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._map.close()
-
-    def read(self, rows: Span, columns: Span) -> Tensor:
-        """(rows, bytes of the columns) uint8, a copy; the mapped pages are given back."""
-        first = self._skip + rows.start * self._row_bytes
-        count = rows.size * self._row_bytes
-        start = self._format.nbytes(1, columns.start)
-        stop = self._format.nbytes(1, columns.stop)
-        mapped = numpy.frombuffer(self._map, numpy.uint8, count, first)
-        block = mapped.reshape(rows.size, self._row_bytes)[:, start:stop].copy()
-        del mapped
-        self._release(first, first + count)
-        return torch.from_numpy(block)
-
-    def _release(self, start: int, stop: int) -> None:
-        """Let go of the pages that bytes [start, stop) touch: they stay in the page cache."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            first = start // mmap.PAGESIZE * mmap.PAGESIZE
-            self._map.madvise(mmap.MADV_DONTNEED, first, stop - first)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from local_tp.core import Span
-from local_tp.model.linear import Allocate, Linear, make_linear
+from local_tp.model.held import linear_of
+from local_tp.model.linear import Allocate, Linear
 from local_tp.model.processor import Processor
 from local_tp.model.streaming import BUFFERS, LayerStream, Pieces, copies_into, host_memory
 from local_tp.plan.layout import Parameter
@@ -62,9 +63,7 @@ class StreamedLayers:
         return LayerStream(self._first, self._memory, copies_into(buffers)), linears
 
     def _make(self, layer: Sequence[Parameter], allocate: Allocate) -> dict[str, Linear]:
-        return {
-            p.name: make_linear(p.held, p.rows, p.columns, self._processor, allocate) for p in layer
-        }
+        return {p.name: linear_of(p, self._processor, allocate) for p in layer}
 
 
 def layer_of(parameter: str) -> int | None:

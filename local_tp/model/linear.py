@@ -158,6 +158,7 @@ class Int4:
         codes = codes.to(product, memory_format=torch.contiguous_format)
         codes = codes.view(columns // GROUP, GROUP, stop - start)
         scale, zero = self.scale_zero[:, start:stop].to(product).unbind(-1)
+        scale = scale.contiguous()  # read 32 times over: a stride of two would cost more than that
         return codes.mul_(scale[:, None]).add_((zero - 8.0 * scale)[:, None]).view(columns, -1)
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from local_tp.core import Product
+
 BLOCK_ROWS = 64  # rows of one block of the packed 4-bit form
 _COLUMNS = 32
 
@@ -33,9 +35,12 @@ class Processor:
         return codes[..., self.order]
 
 
-def learn_processor() -> Processor:
-    """Try this processor's kernels; takes a few hundredths of a second."""
-    return Processor(packed_order(), _faster_product())
+def learn_processor(product: Product | None = None) -> Processor:
+    """Try this processor's kernels; takes a few hundredths of a second.
+
+    `product` is what an earlier measurement found fastest, on which a plan's memory stands.
+    """
+    return Processor(packed_order(), getattr(torch, product) if product else _faster_product())
 
 
 def packed_order() -> Tensor | None:

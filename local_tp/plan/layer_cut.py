@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from local_tp.core import ModelSpec, Placement, Span, TensorInfo
+from local_tp.plan.delta_heads import DeltaHeads, delta_heads
 
 SHARED_GRAIN = 64  # columns of shared experts, where their cut follows that of other columns
 ONE = Span(0, 1)
@@ -25,11 +26,15 @@ class Piece(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A parameter of a rank: pieces one above the other. `replicated` rows others hold, too."""
+    """A parameter of a rank: pieces one above the other. `replicated` rows others hold, too.
+
+    Of `experts` it has a matrix each; a piece has as many rows of every one, one after another.
+    """
 
     name: str
     pieces: tuple[Piece, ...]
     replicated: int = 0
+    experts: int = 0
 
 
 def layer_cuts(spec: ModelSpec, placement: Placement, index: int) -> Iterator[Cut]:
@@ -39,13 +44,14 @@ def layer_cuts(spec: ModelSpec, placement: Placement, index: int) -> Iterator[Cu
     if placement.query_heads.size:
         yield from layer.whole("attn_norm")
         yield from _MIXERS[kind.mixer](layer)
-        yield from layer.whole("post_attn_norm")
+    yield from layer.whole("o_bias", "post_attn_norm")
     feeds = _experts(layer) if kind.feed == "experts" else _dense(layer)
     parameters = [cut for cut in feeds if any(p.rows.size and p.columns.size for p in cut.pieces)]
     if parameters:
-        yield from layer.whole("ffn_norm")
+        shared = not layer.has("ffn_norm") and not placement.query_heads.size
+        yield from layer.whole("attn_norm" if shared else "ffn_norm")
         yield from parameters
-        yield from layer.whole("post_ffn_norm")
+    yield from layer.whole("down_bias", "post_ffn_norm")
 
 
 def kv_elements(spec: ModelSpec, placement: Placement, index: int) -> int:
@@ -60,13 +66,28 @@ def kv_elements(spec: ModelSpec, placement: Placement, index: int) -> int:
     return 2 * _Layer(spec, placement, index).keys().size
 
 
+def head_size(spec: ModelSpec, index: int) -> int:
+    """Elements of a head of one attention layer."""
+    return spec.tensors[f"layers.{index}.o"].shape[1] // spec.dimensions.query_heads
+
+
+def has_wide_norms(spec: ModelSpec, index: int) -> bool:
+    """Whether queries and keys of a layer are normed over all heads together, of which there are
+    several."""
+    at = f"layers.{index}."
+    gains = spec.tensors.get(at + "q_norm")
+    if gains is None or spec.dimensions.query_heads == 1:
+        return False
+    return gains.shape == spec.tensors[at + "o"].shape[1:]
+
+
 class _Layer:
     """One layer's tensors, and the spans of a placement in their rows and columns."""
 
-    __slots__ = ("_placement", "_prefix", "_spec")
+    __slots__ = ("_index", "_placement", "_prefix", "_spec")
 
     def __init__(self, spec: ModelSpec, placement: Placement, index: int) -> None:
-        self._spec, self._placement = spec, placement
+        self._spec, self._placement, self._index = spec, placement, index
         self._prefix = f"layers.{index}."
 
     @property
@@ -78,6 +99,9 @@ class _Layer:
 
     def info(self, role: str) -> TensorInfo:
         return self._spec.tensors[self._prefix + role]
+
+    def has_wide_norms(self) -> bool:
+        return has_wide_norms(self._spec, self._index)
 
     def cut(self, name: str, *pieces: tuple[str, Span, Span], replicated: int = 0) -> Cut:
         named = tuple(Piece(self._prefix + role, r, c) for role, r, c in pieces)
@@ -111,8 +135,8 @@ class _Layer:
         query = self._placement.query_heads
         return Span(query.start // group * size, -(-query.stop // group) * size)
 
-    def recurrent_keys(self, total: int) -> Span:
-        return _scaled(self._placement.kv_heads, self._spec.dimensions.kv_heads, total)
+    def delta_heads(self) -> DeltaHeads:
+        return delta_heads(self._spec, self._placement, self._index)
 
     def copied(self, keys: int) -> int:
         """Key and value rows that the ranks beside this one hold, too."""
@@ -120,11 +144,6 @@ class _Layer:
         size = self.info("o").shape[1] // d.query_heads
         group = d.query_heads * size // self.info("k").shape[0]
         return 0 if p.query_heads.size * size == keys * group else keys
-
-    def copied_groups(self) -> int:
-        """1 where other ranks hold a part of this one's group of query heads, else 0."""
-        d, p = self._spec.dimensions, self._placement
-        return int(p.query_heads.size * d.kv_heads < p.kv_heads.size * d.query_heads)
 
     def experts(self, role: str) -> Span:
         return _scaled(
@@ -151,37 +170,49 @@ def _full(layer: _Layer) -> Iterator[Cut]:
     if layer.has("q_bias"):
         biases = ((f"{role}_bias", span, ONE) for role, span in pieces)
         yield layer.cut("qkv_bias", *biases, replicated=copied)
-    yield from layer.whole("q_norm", "k_norm")
+    yield from _norms(layer, query, keys)
     if layer.has("sinks"):
         yield layer.rows("sinks", layer.placement.query_heads, "sinks")
     yield from _output(layer, "o")
 
 
+def _norms(layer: _Layer, query: Span, keys: Span) -> Iterator[Cut]:
+    """Of each head alone, with gains that all share, or of all heads together."""
+    if layer.has_wide_norms():
+        copied = layer.copied(keys.size)
+        yield layer.cut("q_norm", ("q_norm", query, ONE))
+        yield layer.cut("k_norm", ("k_norm", keys, ONE), replicated=copied)
+    else:
+        yield from layer.whole("q_norm", "k_norm")
+
+
 def _compressed(layer: _Layer) -> Iterator[Cut]:
-    """Compressed keys and values: the way down on every rank, the way up by heads."""
+    """Compressed keys and values: the way down on every rank, the ways up by heads."""
     yield from layer.whole("q_down", "q_down_norm")
     yield layer.rows("q", layer.queries(layer.info("q").shape[0]), "q")
     yield from layer.whole("kv_down", "kv_down_norm")
-    yield layer.rows("kv", layer.queries(layer.info("kv").shape[0]), "kv")
+    for role in ("k_up", "v_up"):
+        yield layer.rows(role, layer.queries(layer.info(role).shape[0]), role)
     yield from _output(layer, "o")
 
 
 def _recurrent(layer: _Layer) -> Iterator[Cut]:
-    """A gated delta net: values follow query heads, keys follow KV heads and are copied as they."""
-    values = layer.queries(layer.info("mix_v").shape[0])
-    keys = layer.recurrent_keys(layer.info("mix_k").shape[0])
+    """A gated delta net. A rank may have query heads and no value heads."""
+    heads = layer.delta_heads()
+    if not heads.values.size:
+        return
+    keys, values = heads.key_rows, heads.value_rows
     spans = {"q": keys, "k": keys, "v": values, "z": values}
-    copied = layer.copied_groups() * 2 * keys.size
+    copied = 2 * heads.copied * heads.size
     inputs = ((f"mix_{n}", span, layer.width(f"mix_{n}")) for n, span in spans.items())
     yield layer.cut("mix_in", *inputs, replicated=copied)
-    heads = layer.queries(layer.info("mix_beta").shape[0])
-    yield layer.rows("mix_gates", heads, "mix_beta", "mix_alpha")
+    yield layer.rows("mix_gates", heads.values, "mix_beta", "mix_alpha")
     convolved = ((f"mix_conv_{n}", spans[n], layer.width(f"mix_conv_{n}")) for n in "qkv")
     yield layer.cut("mix_conv", *convolved, replicated=copied)
-    yield layer.rows("mix_decay", heads, "mix_decay")
-    yield layer.rows("mix_step", heads, "mix_step")
+    yield layer.rows("mix_decay", heads.values, "mix_decay")
+    yield layer.rows("mix_step", heads.values, "mix_step")
     yield from layer.whole("mix_norm")
-    yield from _output(layer, "mix_o")
+    yield layer.cut("mix_o", ("mix_o", Span(0, layer.info("mix_o").shape[0]), values))
 
 
 def _output(layer: _Layer, role: str) -> Iterator[Cut]:
@@ -204,12 +235,20 @@ def _experts(layer: _Layer) -> Iterator[Cut]:
     routed = layer.placement.experts
     shared = layer.columns(layer.info("shared_gate").shape[0]) if layer.has("shared_gate") else None
     if routed.size:
-        yield from layer.whole("router")
-        gates = ("experts_gate", "experts_up")
-        yield layer.rows("experts_gate_up", layer.experts("experts_gate"), *gates)
-        yield layer.rows("experts_down", layer.experts("experts_down"), "experts_down")
-    if shared:
+        yield from layer.whole("router", "router_bias", "router_correction")
+        yield from _routed(layer, "experts_gate_up", "experts_gate", "experts_up")
+        yield from _routed(layer, "experts_down", "experts_down")
+    if shared and shared.size:
+        yield from layer.whole("shared_router")
         yield from _gated(layer, shared, "shared_")
+
+
+def _routed(layer: _Layer, name: str, *roles: str) -> Iterator[Cut]:
+    """The matrices of this rank's experts, and their biases where there are any."""
+    rows, count = layer.experts(roles[0]), layer.placement.experts.size
+    yield layer.rows(name, rows, *roles)._replace(experts=count)
+    if layer.has(f"{roles[0]}_bias"):
+        yield layer.rows(f"{name}_bias", rows, *(f"{role}_bias" for role in roles))
 
 
 _MIXERS: dict[str, Callable[[_Layer], Iterator[Cut]]] = {

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from local_tp.checkpoint.families import FAMILIES
-from local_tp.core import Device, Goal, KvFormat, ModelSpec, Plan, Rig
+from local_tp.checkpoint.families import FAMILIES, runs
+from local_tp.core import Device, Goal, KvFormat, ModelSpec, Plan, Rig, TensorInfo
 from local_tp.errors import CheckpointError, DeviceError, DoesNotFit, InputError, PlanError
 from local_tp.hardware.devices import short_names, why_left_out
 from local_tp.hardware.rules.software import cpu_only, driver_age, no_kernels
 from local_tp.plan.explain import every_placement
-from local_tp.plan.layout import parameters
+from local_tp.plan.layout import Parameter, parameters
 from local_tp.plan.memory import host_bytes_of_plan
 
 MIB = 1 << 20
@@ -68,11 +68,11 @@ def used_devices(rig: Rig, plan: Plan) -> tuple[Device, ...]:
 
 def cannot_read(spec: ModelSpec) -> Iterator[InputError]:
     """A family without a decoder, or a shape without weights."""
-    known = {family.name for family in FAMILIES}
-    if spec.family not in known or spec.kinds or spec.dimensions.kv_row:
+    if not runs(spec.family):
+        known = ", ".join(sorted(family.name for family in FAMILIES))
         yield CheckpointError(
             f"{spec.name} is of the family {spec.family}, which this version plans and cannot run "
-            f"yet: it runs {', '.join(sorted(known))}"
+            f"yet: it runs {known}"
         )
     elif not spec.path:
         yield CheckpointError(
@@ -84,7 +84,7 @@ def cannot_read(spec: ModelSpec) -> Iterator[InputError]:
 def files_changed(spec: ModelSpec, files: Sizes) -> Iterator[InputError]:
     """A file of the model that is gone, or shorter than its header says."""
     needed: Counter[str] = Counter()
-    for info in spec.tensors.values():
+    for info in _pieces(spec):
         needed[info.file] = max(needed[info.file], info.offset + info.nbytes)
     for file, size in files.items():
         if size is None:
@@ -186,18 +186,30 @@ def format_notes(spec: ModelSpec, rig: Rig, plan: Plan) -> Iterator[str]:
     if plan.goal.dtype not in ("auto", "stored"):
         return
     kinds = {device.id: device.kind for device in rig.devices}
-    counts: Counter[str] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for p in plan.placements:
         held = parameters(spec, p, plan.goal.dtype, kinds[p.device])
-        counts.update(found.reason for found in held if found.reason)
-    form = "more room than in the file" if plan.goal.dtype == "stored" else "16 bits"
-    for reason, count in counts.items():
+        counts.update((_taken(found), found.reason) for found in held if found.reason)
+    for (form, reason), count in counts.items():
         yield f"{count:,} matrices take {form}: {reason}"
+
+
+def _taken(parameter: Parameter) -> str:
+    if parameter.stored:
+        return "more room than in the file"
+    return "8 bits" if parameter.held == "int8" else "16 bits"
 
 
 def model_files(spec: ModelSpec) -> tuple[str, ...]:
     """The files that a run will read."""
-    return tuple(dict.fromkeys(info.file for info in spec.tensors.values() if info.file))
+    return tuple(dict.fromkeys(info.file for info in _pieces(spec) if info.file))
+
+
+def _pieces(spec: ModelSpec) -> Iterator[TensorInfo]:
+    """Every tensor that is stored, scales and zeros among them."""
+    for info in spec.tensors.values():
+        yield info
+        yield from info.parts.values()
 
 
 def _lacks_bfloat16(device: Device) -> bool:

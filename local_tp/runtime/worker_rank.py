@@ -16,10 +16,10 @@ from torch import Tensor
 
 from local_tp.core import Row, RowResult, Step, TokenLogprob
 from local_tp.load.loader import Loading, Progress
+from local_tp.model import assemble
 from local_tp.model.batch import make_batch, wanted_rows
-from local_tp.model.decoder import Attention, Decoder, FeedForward, Weights, local_kv
-from local_tp.model.linear import DTYPES
-from local_tp.model.operations import TorchOperations, rope_tables
+from local_tp.model.decoder import Decoder
+from local_tp.model.operations import TorchOperations
 from local_tp.model.processor import learn_processor
 from local_tp.model.sampler import logprob_of, sample
 from local_tp.plan.activations import UNPACK_FROM_TOKENS
@@ -42,7 +42,7 @@ class Rank:
         self.kind = load.devices[load.rank].kind
         self.device = torch.device("cpu" if self.kind == "cpu" else "cuda:0")
         self._load = load
-        self._processor = learn_processor()
+        self._processor = learn_processor(load.plan.goal.product)
         alone = sum(p.device == self.placement.device for p in load.plan.placements) == 1
         self._meter = Meter(load.devices[load.rank], alone)
 
@@ -57,20 +57,14 @@ class Rank:
         yield from loading
         seconds, resident = time.perf_counter() - started, self.held().now - before
         self._transport = self._connect()
-        self._decoder = Decoder(
-            self.spec,
-            self.placement,
-            self._weights(loading),
-            TorchOperations(),
-            self._transport.group,
+        operations = TorchOperations()
+        held = assemble.Held(loading.linears, loading.vectors, loading.stream)
+        group = self._transport.group
+        assembly = assemble.Assembly(
+            self.spec, self.plan, self.placement, held, operations, self.device, group
         )
-        self._tables = rope_tables(
-            self.spec.dimensions.head_dim,
-            self.plan.context,
-            self.spec.traits,
-            loading.vectors.get("rope_factors"),
-            self.device,
-        )
+        self._decoder = Decoder(self.spec, self.placement, assembly.weights(), operations, group)
+        self._places = assembly.places()
         give_back()
         self.measured = Measured(loading.nbytes, resident, seconds, self.held())
 
@@ -82,7 +76,7 @@ class Rank:
         """One step; results on the last stage's leader, `None` on every other rank."""
         if self.kind == "cpu" and sum(len(row.tokens) for row in step.rows) >= UNPACK_FROM_TOKENS:
             give_back()  # else holes between blocks add up from chunk to chunk
-        batch = make_batch(step, self.plan.page_size, *self._tables)
+        batch = make_batch(step, self._places)
         transport, decoder = self._transport, self._decoder
         if transport.incoming is None:
             x = decoder.embed(batch)
@@ -107,35 +101,6 @@ class Rank:
             with Path(self._load.memory).open("r+b") as file:
                 memory = memoryview(mmap.mmap(file.fileno(), 0))
         return connect(self._load, memory, self.device)
-
-    def _weights(self, loading: Loading) -> Weights:
-        linears, vectors = loading.linears, loading.vectors
-        places = self.plan.pages * self.plan.page_size
-        shape = local_kv(self.spec, self.placement, places)
-        kv_dtype = DTYPES[self.plan.goal.kv_format or "float32"]
-        attention: list[Attention | None] = []
-        feed_forward: list[FeedForward | None] = []
-        for index in range(*self.placement.layers):
-            at = f"layers.{index}."
-            attention.append(
-                Attention(
-                    vectors[at + "attn_norm"],
-                    linears[at + "qkv"],
-                    vectors.get(at + "qkv_bias"),
-                    linears[at + "o"],
-                    torch.empty(shape, dtype=kv_dtype, device=self.device),
-                )
-                if at + "qkv" in linears
-                else None
-            )
-            feed_forward.append(
-                FeedForward(vectors[at + "ffn_norm"], linears[at + "gate_up"], linears[at + "down"])
-                if at + "down" in linears
-                else None
-            )
-        embed = linears.get("embed")
-        head = linears.get("head", embed if self.spec.traits.tied_head else None)
-        return Weights(attention, feed_forward, embed, vectors.get("norm"), head, loading.stream)
 
 
 def results_of(step: Step, logits: Tensor | None) -> tuple[RowResult, ...]:

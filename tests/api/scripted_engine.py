@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from local_tp.core import Dimensions, ModelSpec, Sampling, TokenLogprob, Traits
+from local_tp.core import Dimensions, ModelSpec, Sampling, TokenLogprob
 from local_tp.engine.generation import Chunk, Generation
 from local_tp.errors import LocalTpError, PromptTooLong
+from local_tp.traits import Traits
 
 BEGIN, END = 256, 257
 

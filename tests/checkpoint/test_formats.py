@@ -8,6 +8,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from local_tp.checkpoint.formats import EXL_BITS, FORMATS, READABLE
 from local_tp.checkpoint.gguf_header import Entry, _located
 from local_tp.errors import CheckpointError
+from local_tp.model.dequantize import BLOCK_FORMATS, PLAIN
 
 SHARED = [kind for kind in GGML_QUANT_SIZES if kind.name in FORMATS]
 
@@ -46,7 +47,10 @@ def test_every_twentieth_of_a_bit_of_exl() -> None:
 
 
 def test_what_can_be_read() -> None:
-    assert READABLE == ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+    """Exactly those that have a dequantization; of GGUF's, all in common use."""
+    assert set(READABLE) == PLAIN.keys() | BLOCK_FORMATS.keys()
+    in_use = "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4"
+    assert set(in_use.split()) <= set(READABLE)
 
 
 @pytest.mark.parametrize(

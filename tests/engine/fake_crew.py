@@ -1,7 +1,8 @@
 """A crew without workers: it keeps tokens at (page, place in page), as a real one keeps keys.
 
 What comes next is computed from what is stored where the row's pages say, never from the row's own
-request; so a wrong page, position or order gives another text.
+request; so a wrong page, position or order gives another text. What each stream was told, as a
+layer without pages keeps it, must be the same.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class FakeCrew:
     at_close: Callable[[], None] = lambda: None
     _sent: deque[Step] = field(default_factory=deque)
     _stored: dict[tuple[int, int], int] = field(default_factory=dict)
+    _told: dict[int, list[int]] = field(default_factory=dict)
     _failure: WorkerError | None = None
     _notify: Callable[[], None] = lambda: None
 
@@ -72,6 +74,8 @@ class FakeCrew:
         self.steps.append(step)
         owners = [page for row in step.rows for page in row.pages]
         assert len(owners) == len(set(owners)), "two rows of a step share a page"
+        streams = [row.stream for row in step.rows]
+        assert len(streams) == len(set(streams)), "two rows of a step share a stream"
         return tuple(self._result(row) for row in step.rows)
 
     def die(self) -> None:
@@ -98,6 +102,10 @@ class FakeCrew:
         places = [(page, offset) for page in row.pages for offset in range(PAGE_SIZE)][:stop]
         self._stored.update(zip(places[row.position :], row.tokens, strict=True))
         sequence = [self._stored[place] for place in places]
+        if row.position == 0:
+            self._told[row.stream] = []
+        self._told[row.stream] += row.tokens
+        assert self._told[row.stream] == sequence, "a stream has not the text of its row"
         assert row.history in ((), tuple(sequence))
         scores = tuple(
             score(sequence[: row.position + 1 + i], target, row.score or 0)

@@ -10,17 +10,7 @@ from contextlib import contextmanager
 from fake_crew import PAGE_SIZE, FakeCrew, letter, score
 from tokenizers import pre_tokenizers
 
-from local_tp.core import (
-    Dimensions,
-    Goal,
-    ModelSpec,
-    Placement,
-    Plan,
-    Sampling,
-    Span,
-    TokenLogprob,
-    Traits,
-)
+from local_tp.core import Dimensions, Goal, ModelSpec, Placement, Plan, Sampling, Span, TokenLogprob
 from local_tp.engine.engine import Engine
 from local_tp.engine.generation import Completion, Generation
 from local_tp.engine.request import Request
@@ -29,6 +19,7 @@ from local_tp.engine.textstream import TextStream
 from local_tp.engine.tokenizer import Tokenizer
 from local_tp.errors import LocalTpError
 from local_tp.text import TextSpec
+from local_tp.traits import Traits
 
 BYTES = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))
 END = len(BYTES)  # the one token that ends a turn

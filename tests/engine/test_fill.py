@@ -56,8 +56,10 @@ def test_every_place_is_written_once_and_in_order(context: int, streams: int, ch
         assert step.number == number
         assert len(step.rows) <= 31
         assert sum(len(row.tokens) for row in step.rows) <= max(chunk, 31)
+        assert all(len(row.tokens) <= chunk for row in step.rows)
         for row in step.rows:
             assert row.position == len(written[row.request])
+            assert row.stream == row.request
             assert all(0 <= token < 50 for token in row.tokens)
             for at in range(row.position, row.position + len(row.tokens)):
                 written[row.request].append(row.pages[at // 4] * 4 + at % 4)

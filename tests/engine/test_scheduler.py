@@ -27,6 +27,7 @@ class Bench:
         self.crew = FakeCrew()
         self.crew.gate.set()
         self.requests: dict[int, Request] = {}
+        self.streams = range(streams)
         self.preempted: list[int] = []
 
     def add(self, *requests: Request) -> None:
@@ -46,6 +47,7 @@ class Bench:
         if not self.under_way:
             return None
         step = self.under_way.popleft()
+        assert all(row.stream in self.streams for row in step.rows)
         for row, result in zip(step.rows, self.crew.run(step), strict=True):
             ended = self.requests[row.request].take(row, result)
             if ended is not None:

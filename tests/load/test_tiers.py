@@ -14,14 +14,18 @@ from tiny_models import HEAD, LAYERS, write_gguf
 from torch import Tensor
 
 from local_tp.checkpoint.gguf_file import read_gguf
-from local_tp.core import DeviceKind, ModelSpec, Placement, Row, Span, Step
+from local_tp.core import DeviceKind, Goal, ModelSpec, Placement, Plan, Row, Span, Step
 from local_tp.load.loader import Loading
-from local_tp.model.batch import make_batch
+from local_tp.model.assemble import Assembly, Held
+from local_tp.model.batch import Places, make_batch
+from local_tp.model.blocks import Blocks
 from local_tp.model.collectives import Solo
-from local_tp.model.decoder import Attention, Decoder, FeedForward, Weights, local_kv
-from local_tp.model.linear import Dense, Int4, Int8
-from local_tp.model.operations import TorchOperations, rope_tables
+from local_tp.model.decoder import Decoder
+from local_tp.model.feed_forward import FeedForward
+from local_tp.model.linear import Int4, Int8
+from local_tp.model.operations import TorchOperations
 from local_tp.model.processor import learn_processor
+from local_tp.model.rope import rope_tables
 from local_tp.plan.layout import parameters
 
 PAGE = 16
@@ -57,36 +61,23 @@ def stage(spec: ModelSpec, layers: Span, kind: DeviceKind, streamed: Span) -> De
     loading = Loading(spec, layout, cpu, learn_processor(), streamed, layers.start)
     for _ in loading:
         pass
-    linears, vectors = loading.linears, loading.vectors
-    dtype = torch.bfloat16 if kind == "cuda" else torch.float32
-    attention: list[Attention | None] = []
-    feed: list[FeedForward | None] = []
-    for index in range(*layers):
-        at = f"layers.{index}."
-        cache = torch.empty(local_kv(spec, placement, 4 * PAGE), dtype=dtype)
-        norm, qkv, o = vectors[at + "attn_norm"], linears[at + "qkv"], linears[at + "o"]
-        attention.append(Attention(norm, qkv, None, o, cache))
-        gate_up, down = linears[at + "gate_up"], linears[at + "down"]
-        feed.append(FeedForward(vectors[at + "ffn_norm"], gate_up, down))
-    weights = Weights(
-        attention,
-        feed,
-        linears.get("embed"),
-        vectors.get("norm"),
-        linears.get("head"),
-        loading.stream,
-    )
-    return Decoder(spec, placement, weights, TorchOperations(), Solo())
+    goal = Goal(streams=1, kv_format="bfloat16" if kind == "cuda" else "float32")
+    plan = Plan(spec.name, goal, (placement,), "none", 4 * PAGE, PAGE, 4)
+    held = Held(loading.linears, loading.vectors, loading.stream)
+    operations = TorchOperations()
+    assembly = Assembly(spec, plan, placement, held, operations, cpu, Solo())
+    return Decoder(spec, placement, assembly.weights(), operations, Solo())
 
 
 def run(spec: ModelSpec, stages: list[Decoder]) -> Tensor:
     """Logits after the prompt, and after each of three more tokens: (4, vocab)."""
     factors = torch.linspace(1, 8, HEAD // 2)
-    tables = rope_tables(HEAD, 4 * PAGE, spec.traits, factors, torch.device("cpu"))
+    tables = rope_tables(spec.traits.ropes[0], HEAD, 4 * PAGE, factors, torch.device("cpu"))
+    places = Places(PAGE, (tables,))
     found = []
     at = 0
     for tokens in (PROMPT, (1,), (2,), (3,)):
-        batch = make_batch(Step(at, (Row(0, tokens, at, (0, 1, 2), logits=True),)), PAGE, *tables)
+        batch = make_batch(Step(at, (Row(0, tokens, at, (0, 1, 2), logits=True),)), places)
         x = stages[0].embed(batch)
         for decoder in stages:
             assert x.dtype == torch.float32
@@ -107,11 +98,11 @@ def test_card_layers_then_processor_layers_say_what_each_alone_says(
     with torch.no_grad():
         card = stage(spec, Span(0, first), "cuda", streamed)
         tier = stage(spec, Span(first, LAYERS), "cpu", none)
-        assert isinstance(card.weights.embed, Dense)
+        assert isinstance(card.weights.embed, Blocks)
         assert isinstance(tier.weights.head, Int8)
-        layer = tier.weights.feed_forward[0]
-        assert layer is not None
-        assert isinstance(layer.gate_up, Int4)
+        feed = tier.weights.layers[0].feed.run
+        assert isinstance(feed, FeedForward)
+        assert isinstance(feed.gate_up, Int4)
         mixed = run(spec, [card, tier])
         for kind in ("cuda", "cpu"):
             alone = run(spec, [stage(spec, Span(0, LAYERS), kind, none)])

@@ -8,6 +8,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
+from block_writer import quantized
 from gguf import GGMLQuantizationType as Kind
 from safetensors.torch import save_file
 
@@ -51,22 +52,22 @@ FOLDER_NAMES = {
 
 
 def shapes(
-    heads: int, kv_heads: int, head_dim: int, ffn: int, vocab: int
+    heads: int, kv_heads: int, head_dim: int, ffn: int, vocab: int, hidden: int = HIDDEN
 ) -> dict[str, tuple[int, ...]]:
     """Shapes by canonical name, layers unrolled."""
     query, key = heads * head_dim, kv_heads * head_dim
-    found: dict[str, tuple[int, ...]] = {"embed": (vocab, HIDDEN), "norm": (HIDDEN,)}
+    found: dict[str, tuple[int, ...]] = {"embed": (vocab, hidden), "norm": (hidden,)}
     for i in range(LAYERS):
         found |= {
-            f"layers.{i}.attn_norm": (HIDDEN,),
-            f"layers.{i}.q": (query, HIDDEN),
-            f"layers.{i}.k": (key, HIDDEN),
-            f"layers.{i}.v": (key, HIDDEN),
-            f"layers.{i}.o": (HIDDEN, query),
-            f"layers.{i}.ffn_norm": (HIDDEN,),
-            f"layers.{i}.gate": (ffn, HIDDEN),
-            f"layers.{i}.up": (ffn, HIDDEN),
-            f"layers.{i}.down": (HIDDEN, ffn),
+            f"layers.{i}.attn_norm": (hidden,),
+            f"layers.{i}.q": (query, hidden),
+            f"layers.{i}.k": (key, hidden),
+            f"layers.{i}.v": (key, hidden),
+            f"layers.{i}.o": (hidden, query),
+            f"layers.{i}.ffn_norm": (hidden,),
+            f"layers.{i}.gate": (ffn, hidden),
+            f"layers.{i}.up": (ffn, hidden),
+            f"layers.{i}.down": (hidden, ffn),
         }
     return found
 
@@ -87,20 +88,29 @@ def in_halves(rows: np.ndarray, head_dim: int) -> np.ndarray:
     return out
 
 
-def write_gguf(path: Path, matrices: str, changes: dict[str, str] | None = None) -> Values:
+def write_gguf(
+    path: Path,
+    matrices: str,
+    changes: dict[str, str] | None = None,
+    hidden: int = HIDDEN,
+    ffn: int = FFN,
+    size: float = 1.0,
+    tied: bool = False,
+) -> Values:
     """A GGUF llama with a head of its own; returns its numbers, rows of q and k in halves.
 
     `changes` gives some tensors, by the last part of their name, another format than `matrices`.
+    Numbers of matrices are `size` large on average.
     """
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(LAYERS)
-    writer.add_embedding_length(HIDDEN)
+    writer.add_embedding_length(hidden)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_key_length(HEAD)
     writer.add_value_length(HEAD)
     writer.add_rope_dimension_count(HEAD)
-    writer.add_feed_forward_length(FFN)
+    writer.add_feed_forward_length(ffn)
     writer.add_context_length(128)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_tokenizer_model("llama")
@@ -108,12 +118,14 @@ def write_gguf(path: Path, matrices: str, changes: dict[str, str] | None = None)
     writer.add_token_scores([0.0] * VOCAB)
     writer.add_token_types([1] * VOCAB)
     random, values = np.random.default_rng(0), Values()
-    wanted = shapes(HEADS, KV_HEADS, HEAD, FFN, VOCAB) | {"head": (VOCAB, HIDDEN)}
+    wanted = shapes(HEADS, KV_HEADS, HEAD, ffn, VOCAB, hidden)
+    wanted |= {} if tied else {"head": (VOCAB, hidden)}
     for canonical, shape in wanted.items():
         layer, name = stored_name(GGUF_NAMES, canonical)
         part = canonical.split(".")[-1]
         form = "F32" if len(shape) == 1 else (changes or {}).get(part, matrices)
-        stored = gguf.quantize(random.standard_normal(shape).astype(np.float32), Kind[form])
+        numbers = random.standard_normal(shape) * (size if len(shape) == 2 else 1.0)
+        stored = quantized(numbers.astype(np.float32), form)
         full = f"blk.{layer}.{name}.weight" if layer else f"{name}.weight"
         writer.add_tensor(full, stored, raw_dtype=Kind[form])
         known = gguf.dequantize(stored, Kind[form]).astype(np.float32).reshape(shape)

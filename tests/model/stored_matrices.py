@@ -5,6 +5,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import torch
+from block_writer import quantized
 from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
 
@@ -17,7 +18,7 @@ def stored_matrix(name: str, rows: int, columns: int, seed: int = 0) -> tuple[Te
 
 def stored_as(name: str, values: np.ndarray) -> tuple[Tensor, Tensor]:
     """`values` rounded into format `name`: the bytes, and what they mean."""
-    stored = gguf.quantize(values, Kind[name])
+    stored = quantized(values, name)
     known = gguf.dequantize(stored, Kind[name]).astype(np.float32)
     raw = np.ascontiguousarray(stored).view(np.uint8).reshape(len(values), -1)
     return torch.from_numpy(raw.copy()), torch.from_numpy(known.copy())

@@ -13,7 +13,9 @@ import torch
 from stored_matrices import stored_as, stored_matrix
 from torch import Tensor
 
-from local_tp.checkpoint.formats import HELD, READABLE
+from local_tp.checkpoint.formats import FORMATS, HELD
+from local_tp.model.dequantize import PLAIN
+from local_tp.model.dequantize.gguf import GGUF_TYPES
 from local_tp.model.linear import (
     ON_CPU,
     UNPACK_FROM_TOKENS,
@@ -46,8 +48,9 @@ def error(found: Tensor, reference: Tensor) -> float:
     return float((found.float() - reference).abs().max() / reference.abs().max())
 
 
+SMALL_BLOCKS = [n for n in sorted(PLAIN | GGUF_TYPES) if FORMATS[n].block_elements <= 32]
 FORMS = [
-    *(("float32", name) for name in sorted(READABLE)),
+    *(("float32", name) for name in SMALL_BLOCKS),
     ("float16", "F16"),
     ("bfloat16", "BF16"),
     ("bfloat16", "Q4_1"),

@@ -10,9 +10,11 @@ from torch import Tensor
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from local_tp.core import RopeScaling, Row, Step, Traits
-from local_tp.model.batch import Batch, make_batch
-from local_tp.model.operations import TorchOperations, rope_tables
+from local_tp.core import Row, Step
+from local_tp.model.batch import Batch, Places, make_batch
+from local_tp.model.operations import Scoring, TorchOperations
+from local_tp.model.rope import rope_tables
+from local_tp.traits import Rope, RopeScaling
 
 CPU = torch.device("cpu")
 PAGE = 4
@@ -70,7 +72,7 @@ def turned_by_hand(heads: Tensor, positions: list[int], theta: float) -> Tensor:
 
 
 def test_rope_turns_each_pair_by_its_angle() -> None:
-    cosine, sine = rope_tables(8, 200, Traits(rope_theta=500.0), None, CPU)
+    cosine, sine = rope_tables(Rope(500.0), 8, 200, None, CPU)
     assert cosine.shape == sine.shape == (200, 1, 8)
     heads, positions = random(3, 2, 8), [0, 5, 199]
     expected = turned_by_hand(heads, positions, 500.0)
@@ -79,7 +81,7 @@ def test_rope_turns_each_pair_by_its_angle() -> None:
 
 
 def test_rope_changes_only_the_heads_it_is_given() -> None:
-    cosine, sine = rope_tables(8, 16, Traits(), None, CPU)
+    cosine, sine = rope_tables(Rope(), 8, 16, None, CPU)
     qkv = random(2, 5, 8)
     kept = qkv.clone()
     OPERATIONS.rope_(qkv[:, :3], cosine[[3, 4]], sine[[3, 4]])
@@ -124,26 +126,30 @@ def test_rope_scaling_is_that_of_transformers(
     )
     frequency, attention = ROPE_INIT_FUNCTIONS[str(stated["rope_type"])](config, CPU)
     assert attention == 1.0
-    traits = Traits(rope_theta=500000.0, rope_scaling=scaling)
-    cosine, sine = rope_tables(128, 4096, traits, None, CPU)
+    cosine, sine = rope_tables(Rope(500000.0, scaling=scaling), 128, 4096, None, CPU)
     angle = torch.arange(4096.0)[:, None] * frequency
     assert torch.allclose(cosine[:, 0, 64:], angle.cos(), atol=1e-4)
     assert torch.allclose(sine[:, 0, 64:], angle.sin(), atol=1e-4)
     assert torch.equal(sine[:, 0, :64], -sine[:, 0, 64:])
-    plain = rope_tables(128, 4096, Traits(rope_theta=500000.0), None, CPU)[0]
+    plain = rope_tables(Rope(500000.0), 128, 4096, None, CPU)[0]
     assert not torch.allclose(cosine, plain, atol=0.1)
 
 
 def test_rope_factors_divide_the_frequencies() -> None:
     factors = torch.tensor([1.0, 1.0, 2.0, 8.0])
-    cosine, _ = rope_tables(8, 32, Traits(), factors, CPU)
-    plain, _ = rope_tables(8, 32, Traits(), None, CPU)
+    cosine, _ = rope_tables(Rope(), 8, 32, factors, CPU)
+    plain, _ = rope_tables(Rope(), 8, 32, None, CPU)
     assert torch.equal(cosine[..., :2], plain[..., :2])
     assert torch.allclose(cosine[::2, 0, 2], plain[:16, 0, 2], atol=1e-5)
     assert torch.allclose(cosine[::8, 0, 3], plain[:4, 0, 3], atol=1e-5)
 
 
 # --------------------------------------------------------------------------------- attention
+
+
+def scoring(query: Tensor) -> Scoring:
+    """Scores scaled by one over the root of the head's size."""
+    return Scoring(1.0 / math.sqrt(query.shape[-1]))
 
 
 def attend_by_hand(query: Tensor, keys: Tensor, values: Tensor, position: int) -> Tensor:
@@ -164,9 +170,9 @@ def attend_by_hand(query: Tensor, keys: Tensor, values: Tensor, position: int) -
 
 def batch_of(*rows: tuple[int, int, tuple[int, ...]]) -> Batch:
     """A batch of (tokens, position, pages) rows."""
-    tables = rope_tables(2, 64, Traits(), None, CPU)
+    places = Places(PAGE, (rope_tables(Rope(), 2, 64, None, CPU),))
     step = Step(0, tuple(Row(i, (0,) * n, at, pages) for i, (n, at, pages) in enumerate(rows)))
-    return make_batch(step, PAGE, *tables)
+    return make_batch(step, places)
 
 
 class Pages:
@@ -207,7 +213,9 @@ def test_attention_is_the_formula(
     cache, query = empty_cache(kv_heads, 8), random(tokens, heads, 8)
     request = Pages(position + tokens, kv_heads, 8, seed=1)
     request.write(cache, pages)
-    found = OPERATIONS.attention(query, cache, batch_of((tokens, position, pages)).segments)
+    found = OPERATIONS.attention(
+        query, cache, batch_of((tokens, position, pages)).full.segments, scoring(query)
+    )
     expected = attend_by_hand(query, request.keys, request.values, position)
     assert found.shape == (tokens, heads * 8)
     assert torch.allclose(found, expected, atol=1e-5)
@@ -220,8 +228,8 @@ def test_scattered_pages_are_as_good_as_consecutive_ones(tokens: int, position: 
     for pages in ((4, 5, 6), (11, 0, 6)):
         cache = empty_cache(2, 8)
         request.write(cache, pages)
-        segments = batch_of((tokens, position, pages)).segments
-        results.append(OPERATIONS.attention(query, cache, segments))
+        segments = batch_of((tokens, position, pages)).full.segments
+        results.append(OPERATIONS.attention(query, cache, segments, scoring(query)))
     assert torch.allclose(results[0], results[1], atol=1e-6)
 
 
@@ -231,7 +239,7 @@ def test_requests_of_a_batch_see_only_themselves() -> None:
     requests = [Pages(n + at, 2, 8, seed=10 * i) for i, (n, at, _) in enumerate(rows)]
     for request, (_, _, pages) in zip(requests, rows, strict=True):
         request.write(cache, pages)
-    found = OPERATIONS.attention(query, cache, batch_of(*rows).segments)
+    found = OPERATIONS.attention(query, cache, batch_of(*rows).full.segments, scoring(query))
     at = 0
     for request, (tokens, position, _) in zip(requests, rows, strict=True):
         mine = query[at : at + tokens]
@@ -246,8 +254,8 @@ def test_a_query_that_is_a_part_of_a_fused_product_is_read_right() -> None:
     cache = empty_cache(2, 8)
     request.write(cache, (1, 2, 3))
     for tokens in (1, 3):
-        segments = batch_of((tokens, 10 - tokens, (1, 2, 3))).segments
-        found = OPERATIONS.attention(qkv[:tokens, :6], cache, segments)
+        segments = batch_of((tokens, 10 - tokens, (1, 2, 3))).full.segments
+        found = OPERATIONS.attention(qkv[:tokens, :6], cache, segments, scoring(qkv))
         expected = attend_by_hand(qkv[:tokens, :6], request.keys, request.values, 10 - tokens)
         assert torch.allclose(found, expected, atol=1e-5)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from local_tp.model.processor import BLOCK_ROWS, Processor, packed_order
+from local_tp.core import Product
+from local_tp.model.processor import BLOCK_ROWS, Processor, learn_processor, packed_order
 
 
 def test_unpacking_gives_back_the_codes(unpacking: Processor) -> None:
@@ -54,3 +55,8 @@ def test_a_layout_of_another_kind_is_not_taken_for_an_order(
 
 def test_the_product_type_is_one_of_two(processor: Processor) -> None:
     assert processor.product in (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize("product", ["float32", "bfloat16"])
+def test_the_type_of_a_plan_is_taken_and_not_tried_again(product: Product) -> None:
+    assert learn_processor(product).product == getattr(torch, product)

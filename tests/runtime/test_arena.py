@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_tp.core import EMPTY, Dimensions, Goal, ModelSpec, Placement, Plan, Span, Traits
+from local_tp.core import EMPTY, Dimensions, Goal, ModelSpec, Placement, Plan, Span
 from local_tp.model.region import FLAG_BYTES, FLOAT_BYTES, SLOTS, Region
 from local_tp.runtime.arena import SharedMemory, cut_arena
+from local_tp.traits import Traits
 
 HIDDEN, VOCAB, CHUNK = 24, 4096, 16
 SPEC = ModelSpec("t", "", "llama", Dimensions(9, HIDDEN, 1, 1, 1, 1, VOCAB, 64), Traits(), {})

@@ -24,16 +24,16 @@ from local_tp.core import (
     Step,
     TensorInfo,
     TokenLogprob,
-    Traits,
 )
 from local_tp.runtime import wire
+from local_tp.traits import Rope, Traits
 
 SPEC = ModelSpec(
     "tiny",
     "/models/tiny.gguf",
     "llama",
     Dimensions(1, 8, 2, 1, 4, 16, 32, 64),
-    Traits(rope_theta=5e5),
+    Traits(ropes=(Rope(5e5),)),
     {"embed": TensorInfo((32, 8), "F32", 1024, "/models/tiny.gguf", 4096)},
 )
 PLACE = Placement(0, "cpu", 0, Span(0, 1), Span(0, 2), Span(0, 1), Span(0, 16), Span(0, 32))

@@ -51,8 +51,9 @@ def test_the_peak_is_as_predicted(
     kv_format: KvFormat,
     transport: Transport | None,
 ) -> None:
-    """Within 3 % or 32 MiB. Never more than 1 % under is for models of gigabytes: peaks of one and
-    the same run of so small a process lie 34 MiB apart (docs/performance.md).
+    """Within 3 % or 32 MiB. Never more than 1 % under is for models of gigabytes: the C library
+    adapts to the order in which blocks happen to be freed, so that peaks of one and the same run of
+    so small a process lie 34 MiB apart (docs/performance.md).
     """
     checkpoint = read(models[form])
     goal = Goal(split=split, context=context, streams=streams, chunk=256, kv_format=kv_format)

@@ -16,8 +16,9 @@ from typing import TypeVar
 
 from local_tp.checkpoint.fields import LARGEST_COUNT, Fields, shown
 from local_tp.checkpoint.formats import FORMATS
-from local_tp.checkpoint.gguf_file import parts, read_gguf
+from local_tp.checkpoint.gguf_file import read_gguf
 from local_tp.checkpoint.gguf_header import GgufHeader, format_name
+from local_tp.checkpoint.gguf_parts import parts
 from local_tp.checkpoint.gguf_shape import spec_from_gguf
 from local_tp.checkpoint.hub.found import CONFIG, damage
 from local_tp.checkpoint.hub.names import one_line

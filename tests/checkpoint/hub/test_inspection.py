@@ -165,12 +165,12 @@ def test_a_folder_of_the_hub(tmp_path: Path) -> None:
 
 
 def test_a_quantized_folder_has_the_parameters_of_its_shape(tmp_path: Path) -> None:
-    files = folder(quantization_config={"quant_method": "awq", "bits": 4}, head_dim=8)
+    files = folder(quantization_config={"quant_method": "awq", "version": "gemv"}, head_dim=8)
     found = inspect(written(tmp_path / "m", files), "mine")
     assert found.parameters == PARAMETERS
     assert found.notes == ("quantized: 'awq'",)
     assert found.refusal is not None
-    assert "quantized" in found.refusal
+    assert "choose a model in AWQ's GEMM layout" in found.refusal
 
 
 def test_a_model_known_by_its_shape() -> None:
