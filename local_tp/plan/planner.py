@@ -317,7 +317,8 @@ def _left_out(rig: Rig) -> Iterator[str]:
 
 
 def _not_yet(spec: ModelSpec) -> Iterator[str]:
-    """What this version plans and cannot run."""
+    """What this version plans and cannot run, or runs without."""
+    yield from spec.left_out
     if not runs(spec.family):
         yield "planned only: this version cannot run models of this family yet"
 

@@ -379,3 +379,10 @@ def test_a_hybrid_split_of_two_cards_is_refused_by_number() -> None:
     rig = Rig((*cards(1e12, 1e12), *processors(1)))
     with pytest.raises(PlanError, match="split hybrid needs 3 cards, 2 here"):
         planner.best_plan(SPEC, rig, Goal(split="hybrid"), KNOWLEDGE)
+
+
+def test_what_a_model_has_and_text_does_not_need_is_among_the_notes() -> None:
+    spec = replace(SPEC, left_out=("its vision part is not loaded",))
+    rig = Rig(devices=tuple(processors(1)))
+    plan = planner.best_plan(spec, rig, Goal(split="single", context=256), KNOWLEDGE)
+    assert "its vision part is not loaded" in plan.notes

@@ -126,7 +126,7 @@ def _gguf(path: Path, name: str) -> Inspection:
         chat_template=bool(template),
         refusal=str(loaded) if isinstance(loaded, CheckpointError) else None,
         spec=spec,
-        notes=(*notes, *why),
+        notes=(*notes, *why, *(() if isinstance(loaded, CheckpointError) else loaded[0].left_out)),
     )
 
 
@@ -155,10 +155,10 @@ def _entries(headers: list[GgufHeader]) -> tuple[Counter[str], int, list[str]]:
 
 
 def _told(spec: ModelSpec | CheckpointError) -> tuple[ModelSpec | None, tuple[str, ...]]:
-    """The sizes, or a note of why there are none."""
+    """The sizes and what does not count among them, or a note of why there are none."""
     if isinstance(spec, CheckpointError):
         return None, (f"memory cannot be told: {spec}",)
-    return spec, ()
+    return spec, spec.left_out
 
 
 def _idle(spec: ModelSpec) -> int:

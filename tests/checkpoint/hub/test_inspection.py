@@ -164,6 +164,15 @@ def test_a_folder_of_the_hub(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_not_loaded_of_a_folder_is_said(tmp_path: Path) -> None:
+    seeing = safetensors({"vision_tower.patch.weight": (4, 4)})
+    files = folder() | {"model-00003-of-00003.safetensors": seeing}
+    del files["model.safetensors.index.json"]
+    found = inspect(written(tmp_path / "m", files), "mine")
+    assert found.refusal is None
+    assert found.notes == ("its vision part is not loaded",)
+
+
 def test_a_quantized_folder_has_the_parameters_of_its_shape(tmp_path: Path) -> None:
     files = folder(quantization_config={"quant_method": "awq", "version": "gemv"}, head_dim=8)
     found = inspect(written(tmp_path / "m", files), "mine")
