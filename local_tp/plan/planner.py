@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from local_tp.checkpoint.families import runs
+from local_tp.checkpoint.formats import FORMATS
 from local_tp.core import (
     Device,
     Goal,
@@ -101,16 +102,50 @@ def best_plan(spec: ModelSpec, rig: Rig, goal: Goal, knowledge: Knowledge) -> Pl
     A person's choices in `goal` are kept, and what they cost against the best free plan is noted.
     Raises as `make_plan`.
     """
-    names = goal.devices or default_devices(rig)
-    devices = resolve_devices(names, rig)
-    if goal.devices or goal.shares or all(device.kind == "cpu" for device in devices):
-        plan = make_plan(spec, devices, goal, knowledge, rig.links, None, rig.collectives)
-        if not goal.devices:
-            plan = replace(plan, notes=(*plan.notes, *_default_notes(rig, devices)))
-    else:
-        plan = _searched(spec, rig, devices, goal, knowledge)
+    devices = resolve_devices(goal.devices or default_devices(rig), rig)
+    plan = None
+    if _unpacks(spec, goal, devices):
+        plan = _unpacked(spec, rig, devices, goal, knowledge)
+    if plan is None:
+        plan = _best(spec, rig, devices, goal, knowledge)
     notes = (*plan.notes, *_cost(spec, rig, goal, knowledge, plan), *_not_yet(spec))
     return replace(plan, notes=notes)
+
+
+def _best(
+    spec: ModelSpec, rig: Rig, devices: Sequence[Device], goal: Goal, knowledge: Knowledge
+) -> Plan:
+    if goal.devices or goal.shares or all(device.kind == "cpu" for device in devices):
+        plan = make_plan(spec, devices, goal, knowledge, rig.links, None, rig.collectives)
+        if goal.devices:
+            return plan
+        return replace(plan, notes=(*plan.notes, *_default_notes(rig, devices)))
+    return _searched(spec, rig, devices, goal, knowledge)
+
+
+def _unpacks(spec: ModelSpec, goal: Goal, devices: Sequence[Device]) -> bool:
+    """Whether 16 bits would be faster: on cards, which have no kernels for packed weights yet."""
+    packed = any(FORMATS[info.format].quantized for info in spec.tensors.values())
+    chosen = goal.dtype != "auto" or goal.objective in ("context", "quality")
+    return bool(spec.path) and packed and not chosen and any(d.kind != "cpu" for d in devices)
+
+
+def _unpacked(
+    spec: ModelSpec, rig: Rig, devices: Sequence[Device], goal: Goal, knowledge: Knowledge
+) -> Plan | None:
+    """The plan with weights in 16 bits, where the devices hold those without a shorter context."""
+    wide = replace(goal, dtype="bfloat16", offload="none")
+    try:
+        plan = _best(spec, rig, devices, wide, knowledge)
+    except DoesNotFit:
+        return None
+    if plan.context < _context(spec, goal, []):
+        return None
+    note = (
+        "weights in 16 bits, since there is room: cards have no kernels for packed ones in this "
+        "version and would unpack them for every product"
+    )
+    return replace(plan, notes=(*plan.notes, note))
 
 
 def _searched(

@@ -187,11 +187,19 @@ def format_notes(spec: ModelSpec, rig: Rig, plan: Plan) -> Iterator[str]:
         return
     kinds = {device.id: device.kind for device in rig.devices}
     counts: Counter[tuple[str, str]] = Counter()
+    slow: list[str] = []
     for p in plan.placements:
         held = parameters(spec, p, plan.goal.dtype, kinds[p.device])
         counts.update((_taken(found), found.reason) for found in held if found.reason)
+        if packed := sum(bool(found.stored) for found in held if kinds[p.device] != "cpu"):
+            slow.append(f"{packed:,} on {p.device}")
     for (form, reason), count in counts.items():
         yield f"{count:,} matrices take {form}: {reason}"
+    if slow and spec.path:
+        yield (
+            f"packed matrices ({', '.join(slow)}) are unpacked for every product in this version: "
+            "far slower than predicted"
+        )
 
 
 def _taken(parameter: Parameter) -> str:
