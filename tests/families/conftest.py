@@ -8,15 +8,23 @@ import pytest
 import torch
 from family_pool import RankPool
 
+_POOL = pytest.StashKey[RankPool]()
+
 
 @pytest.fixture(scope="session")
-def pool() -> Iterator[RankPool]:
-    pool = RankPool()
-    yield pool
-    pool.close()
+def pool(pytestconfig: pytest.Config) -> RankPool:
+    return pytestconfig.stash.setdefault(_POOL, RankPool())
 
 
-@pytest.fixture(scope="session", autouse=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Behind the last test of this folder the processes end: a fixture's end would come later."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        started = item.config.stash.get(_POOL, None)
+        if started is not None:
+            started.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
