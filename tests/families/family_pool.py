@@ -10,8 +10,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 
-from local_tp.core import Device, ModelSpec, Plan, RowResult, Step
+from local_tp.checkpoint.read import read
+from local_tp.core import Device, Goal, ModelSpec, Plan, RowResult, Step
+from local_tp.hardware.rates import load_rates
 from local_tp.plan.layout import weight_bytes
+from local_tp.plan.planner import Knowledge, make_plan
 from local_tp.runtime import wire
 from local_tp.runtime.arena import SharedMemory, cut_arena
 
@@ -56,6 +59,14 @@ class RankPool:
             return next((d.results for d in done if isinstance(d, wire.Done) and d.results), ())
 
         yield run
+
+    @contextmanager
+    def reading(self, path: Path, ranks: int, goal: Goal) -> Iterator[tuple[Run, Plan]]:
+        """The model at `path` as the planner cuts it for so many workers on the processor."""
+        spec = read(path).spec
+        plan = make_plan(spec, (CPU,) * ranks, goal, Knowledge(load_rates()))
+        with self.running(spec, plan) as run:
+            yield run, plan
 
     def close(self) -> None:
         """End every process."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from engines import running
+from family_pool import RankPool
 from load.tiny_models import (
     FOLDER_NAMES,
     HEAD,
@@ -71,14 +71,15 @@ def reference(values: Values) -> numpy.ndarray:
         return model(torch.tensor([PROMPT])).logits[0].numpy()
 
 
-def logits(path: Path, dtype: Dtype, split: Split, ranks: int) -> numpy.ndarray:
+def logits(pool: RankPool, path: Path, dtype: Dtype, split: Split, ranks: int) -> numpy.ndarray:
     """Of the last token of two chunks and of single tokens after them, (rows, vocab)."""
     goal = Goal(split=split, dtype=dtype, context=64, streams=1, chunk=36)
     found, at = [], 0
-    with running(path, ranks, goal) as (_, crew):
+    with pool.reading(path, ranks, goal) as (run, _):
         for tokens in (PROMPT[:36], PROMPT[36:46], *((token,) for token in PROMPT[46:])):
             row = Row(0, tokens, at, (1, 0), logits=True)
-            (result,) = crew.run(Step(at, (row,)))
+            (result,) = run(Step(at, (row,)))
+            assert result.logits is not None
             found.append(numpy.frombuffer(result.logits, "<f4"))
             at += len(tokens)
     return numpy.stack(found)
@@ -92,45 +93,47 @@ def error(found: numpy.ndarray, values: Values) -> float:
 
 
 @pytest.mark.parametrize("form", sorted(GGUF_TYPES))
-def test_in_float32_every_format_equals_transformers(form: str, tmp_path: Path) -> None:
+def test_in_float32_every_format_equals_transformers(
+    pool: RankPool, form: str, tmp_path: Path
+) -> None:
     values = write(tmp_path / "model.gguf", form)
-    assert error(logits(tmp_path / "model.gguf", "float32", *SINGLE), values) < 1e-4
+    assert error(logits(pool, tmp_path / "model.gguf", "float32", *SINGLE), values) < 1e-4
 
 
 @pytest.mark.parametrize("form", [*sorted(GGUF_TYPES), "Q4_K_M"])
-def test_as_stored_every_format_is_as_good_as_its_products(form: str, tmp_path: Path) -> None:
+def test_as_stored_every_format_is_as_good_as_its_products(
+    pool: RankPool, form: str, tmp_path: Path
+) -> None:
     values = write(tmp_path / "model.gguf", form)
-    assert error(logits(tmp_path / "model.gguf", "auto", *SINGLE), values) < 5e-2
+    assert error(logits(pool, tmp_path / "model.gguf", "auto", *SINGLE), values) < 5e-2
 
 
 @pytest.mark.parametrize(("split", "ranks"), [*TENSOR, ("layer", 2), ("hybrid", 3)])
 @pytest.mark.parametrize("form", ["Q4_K_M", "Q5_K", "IQ4_XS"])
 def test_splits_say_what_one_process_says(
-    form: str, split: Split, ranks: int, tmp_path: Path
+    pool: RankPool, form: str, split: Split, ranks: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.gguf"
     values = write(path, form, tied=form == "Q5_K")
-    assert error(logits(path, "float32", split, ranks), values) < 1e-4
-    assert error(logits(path, "auto", split, ranks), values) < 5e-2
+    assert error(logits(pool, path, "float32", split, ranks), values) < 1e-4
+    assert error(logits(pool, path, "auto", split, ranks), values) < 5e-2
 
 
-def test_a_tied_head_is_held_once_as_stored(tmp_path: Path) -> None:
+def test_a_tied_head_is_held_once_as_stored(pool: RankPool, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     values = write(path, "Q6_K", tied=True)
-    assert error(logits(path, "float32", *SINGLE), values) < 1e-4
-    assert error(logits(path, "auto", *SINGLE), values) < 5e-2
+    assert error(logits(pool, path, "float32", *SINGLE), values) < 1e-4
+    assert error(logits(pool, path, "auto", *SINGLE), values) < 5e-2
 
 
-def test_the_processes_hold_the_bytes_of_the_file(tmp_path: Path) -> None:
+def test_the_processes_hold_the_bytes_of_the_file(pool: RankPool, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write(path, "Q3_K")
     goal = Goal(split="tensor", context=64, streams=1)
-    with running(path, 2, goal) as (engine, crew):
-        held = [measured.weights for measured in crew.measured.values()]
-        plan = engine.plan
+    with pool.reading(path, 2, goal) as (_, plan):  # which holds what is planned
+        held = [p.memory.weights for p in plan.placements]
     rows = 2 * VOCAB + LAYERS * (2 * FFN + HIDDEN + 256)
     matrices = FORMATS["Q3_K"].nbytes(rows, HIDDEN) + LAYERS * FORMATS["Q3_K"].nbytes(HIDDEN, FFN)
     twice = LAYERS * 2 * FORMATS["Q3_K"].nbytes(HIDDEN, 256)  # o, whose blocks the cut goes through
     vectors = 4 * (2 * (2 * LAYERS + 1) * HIDDEN + 2 * HEAD // 2)  # on both ranks
     assert sum(held) == matrices + twice + vectors
-    assert held == [p.memory.weights for p in plan.placements]

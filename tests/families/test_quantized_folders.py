@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from engines import running
+from family_pool import RankPool
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -49,17 +49,19 @@ def write(folder: Path, method: str) -> LlamaForCausalLM:
     return model
 
 
-def difference(folder: Path, model: LlamaForCausalLM, ranks: int, dtype: Dtype) -> float:
+def difference(
+    pool: RankPool, folder: Path, model: LlamaForCausalLM, ranks: int, dtype: Dtype
+) -> float:
     """Of the last logits after a prompt in chunks, the largest difference over the largest."""
     with torch.no_grad():
         expected = model(torch.tensor([PROMPT])).logits[0, -1].numpy()
     split: Split = "single" if ranks == 1 else "tensor"
     goal = Goal(split=split, dtype=dtype, context=128, streams=1, chunk=40)
-    with running(folder, ranks, goal) as (_, crew):
+    with pool.reading(folder, ranks, goal) as (run, _):
         for start in range(0, len(PROMPT), goal.chunk):
             part = PROMPT[start : start + goal.chunk]
             row = Row(0, part, start, (0, 1), logits=True)
-            (result,) = crew.run(Step(start, (row,)))
+            (result,) = run(Step(start, (row,)))
     assert result.logits is not None
     found = numpy.frombuffer(result.logits, "<f4")
     return float(numpy.abs(found - expected).max() / numpy.abs(expected).max())
@@ -72,16 +74,16 @@ def difference(folder: Path, model: LlamaForCausalLM, ranks: int, dtype: Dtype) 
         *("fp8-tensor", "fp4", "int8-rows"),
     ],
 )
-def test_equals_the_library(tmp_path: Path, method: str) -> None:
+def test_equals_the_library(pool: RankPool, tmp_path: Path, method: str) -> None:
     """In float32, which every number of these formats fits in."""
     model = write(tmp_path / "m", method)
-    assert difference(tmp_path / "m", model, 1, "float32") <= 1e-4
+    assert difference(pool, tmp_path / "m", model, 1, "float32") <= 1e-4
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("method", ["awq-32", "gptq-4-act-order", "fp8-blocks", "nf4-nested"])
-def test_on_any_number_of_ranks(tmp_path: Path, method: str, ranks: int) -> None:
+def test_on_any_number_of_ranks(pool: RankPool, tmp_path: Path, method: str, ranks: int) -> None:
     """In float32, and held as stored, where a product may be in bfloat16."""
     model = write(tmp_path / "m", method)
-    assert difference(tmp_path / "m", model, ranks, "float32") <= 1e-4
-    assert difference(tmp_path / "m", model, ranks, "auto") <= 4e-2
+    assert difference(pool, tmp_path / "m", model, ranks, "float32") <= 1e-4
+    assert difference(pool, tmp_path / "m", model, ranks, "auto") <= 4e-2
