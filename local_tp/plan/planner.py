@@ -14,12 +14,10 @@ from local_tp.checkpoint.formats import FORMATS
 from local_tp.core import (
     Device,
     Goal,
-    KvFormat,
     Link,
     ModelSpec,
     Placement,
     Plan,
-    Product,
     Rig,
     Split,
 )
@@ -46,11 +44,11 @@ from local_tp.plan.search.refusal import refusal
 from local_tp.plan.search.solve import Structure
 from local_tp.plan.search.structures import split_of
 from local_tp.plan.search.ways import choose_transport
+from local_tp.plan.settle import context_of, settled
 
 __all__ = ["PAGE_SIZE", "Knowledge", "best_plan", "choose_transport", "make_plan", "place"]
 
 TELLING = 0.02  # a part of the time by which plans must differ for it to be said
-DEFAULT_CONTEXT = 4096
 
 
 def make_plan(
@@ -70,8 +68,8 @@ def make_plan(
     if not devices:
         raise PlanError("a plan needs at least one device")
     notes: list[str] = []
-    context = _context(spec, goal, notes)
-    asked, goal = goal, _settled(goal, devices)
+    context = context_of(spec, goal, notes)
+    asked, goal = goal, settled(goal, devices)
     ask = Ask(spec, tuple(devices), goal, knowledge, context, tuple(links), tuple(collectives))
     if placements is None and goal.shares:
         placements = _by_shares(ask)
@@ -139,7 +137,7 @@ def _unpacked(
         plan = _best(spec, rig, devices, wide, knowledge)
     except DoesNotFit:
         return None
-    if plan.context < _context(spec, goal, []):
+    if plan.context < context_of(spec, goal, []):
         return None
     note = (
         "weights in 16 bits, since there is room: cards have no kernels for packed ones in this "
@@ -153,11 +151,11 @@ def _searched(
 ) -> Plan:
     """The best plan on some of these cards, and on the processor where they have no room."""
     notes: list[str] = []
-    context = _context(spec, goal, notes)
+    context = context_of(spec, goal, notes)
     ask = Ask(
         spec,
         (*cards, *(d for d in rig.devices if d.kind == "cpu")),
-        _settled(goal, (*cards, *(d for d in rig.devices if d.kind == "cpu"))),
+        settled(goal, (*cards, *(d for d in rig.devices if d.kind == "cpu"))),
         knowledge,
         context,
         rig.links,
@@ -365,49 +363,3 @@ def _split_of(placements: Sequence[Placement]) -> Split:
     if len(stages) == 1:
         return "tensor"
     return "layer" if len(stages) == len(placements) else "hybrid"
-
-
-def _context(spec: ModelSpec, goal: Goal, notes: list[str]) -> int:
-    most = spec.dimensions.context
-    if goal.context is None:
-        chosen = min(most, DEFAULT_CONTEXT)
-        if chosen < most:
-            notes.append(f"context {chosen:,} of the model's {most:,}: raise it with --context")
-        return chosen
-    if goal.context < 1:
-        raise PlanError(f"--context {goal.context} is not a length: give at least 1")
-    if goal.context > most:
-        raise PlanError(
-            f"--context {goal.context:,} is more than the model's {most:,}: lower it to {most:,}"
-        )
-    return goal.context
-
-
-def _settled(goal: Goal, devices: Sequence[Device]) -> Goal:
-    """The goal with what it leaves open, and with what was measured of the processor."""
-    return replace(
-        goal,
-        kv_format=goal.kv_format or default_kv_format(devices),
-        product=measured_product(devices),
-    )
-
-
-def measured_product(devices: Sequence[Device]) -> Product | None:
-    """The type in which the processor among `devices` multiplies fastest; None if unknown."""
-    for device in devices:
-        rates = dict(device.facts.matmul)
-        if device.kind == "cpu" and "float32" in rates and "bfloat16" in rates:
-            return "bfloat16" if rates["bfloat16"] > rates["float32"] else "float32"
-    return None
-
-
-def default_kv_format(devices: Sequence[Device]) -> KvFormat:
-    """float32 on the CPU, where torch attends fastest in it; 16 bits as soon as a card takes part.
-
-    bfloat16 needs compute capability 8.0, which an unknown one is not assumed to have.
-    """
-    cards = [d for d in devices if d.kind != "cpu"]
-    if not cards:
-        return "float32"
-    modern = all(d.kind != "cuda" or (d.capability or (0, 0)) >= (8, 0) for d in cards)
-    return "bfloat16" if modern else "float16"

@@ -379,27 +379,3 @@ def test_a_hybrid_split_of_two_cards_is_refused_by_number() -> None:
     rig = Rig((*cards(1e12, 1e12), *processors(1)))
     with pytest.raises(PlanError, match="split hybrid needs 3 cards, 2 here"):
         planner.best_plan(SPEC, rig, Goal(split="hybrid"), KNOWLEDGE)
-
-
-def test_what_a_model_has_and_text_does_not_need_is_among_the_notes() -> None:
-    spec = replace(SPEC, left_out=("its vision part is not loaded",))
-    rig = Rig(devices=tuple(processors(1)))
-    plan = planner.best_plan(spec, rig, Goal(split="single", context=256), KNOWLEDGE)
-    assert "its vision part is not loaded" in plan.notes
-
-
-def test_cards_with_room_hold_packed_weights_in_16_bits_and_others_as_stored() -> None:
-    """They have no kernels for packed ones yet: with room, unpacking once is the faster way."""
-    goal, path = Goal(context=64, streams=1), replace(small_spec(matrices="Q4_0"), path="m.gguf")
-    wide = planner.best_plan(path, Rig(tuple(cards(1e12))), goal, KNOWLEDGE)
-    assert (wide.goal.dtype, wide.context) == ("bfloat16", 64)
-    assert any(note.startswith("weights in 16 bits, since there is room") for note in wide.notes)
-    (p,) = wide.placements
-    packed = planner.make_plan(path, cards(1e12), goal, KNOWLEDGE)
-    between = (packed.placements[0].memory.total + p.memory.total) // 2
-    tight = planner.best_plan(path, Rig(tuple(cards(1e12, free=between))), goal, KNOWLEDGE)
-    assert (tight.goal.dtype, tight.context) == ("auto", 64)
-    chosen = planner.best_plan(
-        path, Rig(tuple(cards(1e12))), replace(goal, dtype="float32"), KNOWLEDGE
-    )
-    assert chosen.goal.dtype == "float32"

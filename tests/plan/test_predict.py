@@ -11,7 +11,8 @@ from local_tp.core import Device, Goal, Plan
 from local_tp.facts import CardFacts
 from local_tp.hardware.rates import load_rates
 from local_tp.plan.place import place
-from local_tp.plan.planner import Knowledge, make_plan, measured_product
+from local_tp.plan.planner import Knowledge, make_plan
+from local_tp.plan.settle import measured_product
 from local_tp.plan.predict import (
     CARD_FLOPS,
     CORES_EXPONENT,
