@@ -24,6 +24,12 @@ DriverFault = Literal[
     "no-permission",  # NVML: Insufficient Permissions
     "amdgpu-missing",  # AMD cards on the bus, and no driver that holds them
 ]
+StartFault = Literal[
+    "no-address",  # its BARs were given no room in the PC's address space
+    "needs-open",  # NVIDIA's open kernel modules, and the others are loaded
+    "needs-closed",  # NVIDIA's proprietary kernel modules, and the open ones are loaded
+    "failed",  # for a reason that the driver does not tell
+]
 Severity = Literal["error", "warning", "info"]
 
 
@@ -94,6 +100,7 @@ class CardFacts:
     persistence: bool | None = None  # the driver stays loaded while nobody uses the card
     driver_model: DriverModel | None = None
     driver_in_use: str | None = None  # the kernel driver that holds it: nvidia, vfio-pci, …
+    start_fault: StartFault | None = None  # why its driver could not start it
     performance_state: str | None = None
     nvlinks: tuple[NvLink, ...] = ()
     numa: int | None = None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from diagnosis_link_cases import LINK_CASES, Case
 from diagnosis_memory_cases import MEMORY_CASES
 from diagnosis_rigs import CARD, GIB, MIB, SECOND, a5000, card, rig, versions
+from diagnosis_start_cases import START_CASES
 
 from local_tp.core import Device, Pcie, Rig
 from local_tp.facts import (
@@ -50,6 +51,7 @@ def with_host(**changes: object) -> Rig:
 CASES = (
     *LINK_CASES,
     *MEMORY_CASES,
+    *START_CASES,
     # power and heat
     Case(
         rig(card(power_limit=230.0, power_default=None)),

@@ -310,4 +310,15 @@ LINK_CASES = (
         (CARD, THIRD),
         ("1 of 2 pairs",),
     ),
+    Case(
+        rig(
+            card(pcie=None),
+            card(SECOND, pcie=None),
+            links=(pair(forth=0.78e9, back=0.77e9),),
+        ),
+        "pairs-slow",
+        "warning",
+        (CARD, SECOND),
+        (f"{CARD} with {SECOND}: copies", "carry 770 MB/s", "modest slots reach about 6.5 GB/s"),
+    ),
 )

@@ -71,4 +71,21 @@ MEMORY_CASES = (
         (CARD,),
         ("22.5 GiB remain",),
     ),
+    Case(
+        rig(
+            unsized("rocm", "AMD card"),
+            unknown=(f"{CARD}: 97% of its memory is in use, and how much it has is not known",),
+        ),
+        "memory-nearly-full",
+        "warning",
+        (CARD,),
+        ("97% of its memory",),
+    ),
+    Case(
+        rig(card(name="NVIDIA GeForce GTX 1050 Ti", total=1 * GIB, capability=(6, 1), used=0)),
+        "card-not-as-named",
+        "warning",
+        (CARD,),
+        ("1050 Ti", "has 1.0 GiB", "less than 4.0 GiB"),
+    ),
 )

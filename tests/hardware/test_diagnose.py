@@ -22,12 +22,15 @@ from local_tp.hardware.rules import (
     drivers,
     faults,
     host,
+    identity,
     links,
     memory,
     nvlink,
     peers,
     power,
+    slow_pairs,
     software,
+    starting,
 )
 from local_tp.hardware.rules.advice import Advice
 
@@ -36,12 +39,15 @@ MODULES = (
     drivers,
     faults,
     host,
+    identity,
     links,
     memory,
     nvlink,
     peers,
     power,
+    slow_pairs,
     software,
+    starting,
 )
 
 

@@ -40,5 +40,13 @@ def test_no_machine_breaks_a_rule(rig: Rig) -> None:
 @given(st.from_type(Device), st.sampled_from(("NVIDIA GeForce RTX 3090", "card", "")))
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_card_of_which_nothing_more_is_known_is_well(device: Device, name: str) -> None:
-    bare = replace(device, kind="cuda", name=name, capability=(8, 6), bandwidth=None, pcie=None)
+    bare = replace(
+        device,
+        kind="cuda",
+        name=name,
+        total=24 * 1024**3,
+        capability=(8, 6),
+        bandwidth=None,
+        pcie=None,
+    )
     assert diagnose(Rig((replace(bare, facts=CardFacts(vendor="nvidia")),))) == ()

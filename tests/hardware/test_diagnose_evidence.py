@@ -38,9 +38,11 @@ P40 = card(name="Tesla P40", total=24576 * MIB, capability=(6, 1), power_limit=2
         ((11, 0), "12.8", "cu130 or newer"),
         ((9, 0), "12.1", None),
         ((8, 9), "12.4", None),
-        ((7, 0), "13.2", "a build before cu130"),
-        ((6, 1), "13.0", "a build before cu130"),
+        ((7, 0), "13.2", "cu126"),
+        ((6, 1), "13.0", "cu126"),
         ((6, 1), "12.6", None),
+        ((6, 1), "12.8", "cu126"),
+        ((7, 0), "12.8", None),
         ((7, 5), "13.0", None),
         ((3, 7), "12.6", None),
         ((12, 0), "10.2", None),
@@ -54,6 +56,32 @@ def test_the_cuda_of_torch_says_which_cards_it_serves(
     remedies = [f.remedy for f in found(machine, "torch-lacks-architecture")]
     assert len(remedies) == (needed is not None)
     assert all(f"needs {needed}:" in remedy for remedy in remedies)
+
+
+@pytest.mark.parametrize(
+    ("capability", "version", "served"),
+    [
+        ((5, 2), "2.7.1+cu128", False),
+        ((6, 1), "2.8.0+cu128", False),
+        ((6, 0), "2.9.0+cu129", False),
+        ((7, 0), "2.7.1+cu128", False),
+        ((7, 0), "2.8.0+cu128", True),
+        ((7, 0), "2.10.0+cu128", True),
+        ((7, 0), "2.11.0+cu128", False),
+        ((7, 0), "2.11.0+cu126", True),
+        ((6, 1), "2.11.0+cu126", True),
+        ((7, 5), "2.11.0+cu128", True),
+        ((12, 0), "2.7.0+cu128", True),
+    ],
+)
+def test_the_release_of_torch_says_which_old_cards_its_wheels_hold(
+    capability: tuple[int, int], version: str, served: bool
+) -> None:
+    cuda = f"12.{version[-1]}"
+    machine = rig(card(capability=capability), software=torch(version, cuda))
+    remedies = [f.remedy for f in found(machine, "torch-lacks-architecture")]
+    assert len(remedies) == (not served)
+    assert all("needs cu126:" in text and text.endswith("/whl/cu126`") for text in remedies)
 
 
 def test_a_new_card_under_an_older_wheel() -> None:
@@ -79,6 +107,8 @@ def test_the_version_of_rocm_is_no_cuda() -> None:
     ("software", "ids"),
     [
         (torch("2.6.0+cu126", "12.6"), set()),
+        (torch("2.9.0+cu126", "12.6"), set()),
+        (torch("2.9.0+cu128", "12.8"), {"torch-lacks-architecture"}),
         (torch("2.9.0+cu130", "13.0"), {"torch-lacks-architecture"}),
         (SoftwareFacts(driver="550.54.14"), {"card-before-cuda-13"}),
     ],

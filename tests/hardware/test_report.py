@@ -227,10 +227,22 @@ def test_foreign_words_do_nothing() -> None:
     assert "</code>" not in page
     assert "<script" not in markdown
     assert "@someone" not in markdown
-    assert "`cmd`" not in markdown.replace("\\`", "")
+    foreign = [line for line in markdown.splitlines() if not line.startswith("  - Do: ")]
+    assert not any("`cmd`" in line.replace("\\`", "") for line in foreign)
     assert "\n# head" not in markdown
     assert "\x1b" not in page + markdown + text
     assert json.loads(report_json(hostile()))["unread"] == [HOSTILE]
+
+
+def test_markdown_shows_commands_as_code() -> None:
+    remedy = "run `a _b_ | c`, not `a <b> @d`, ` ` or `` or one ` alone, then *wait*"
+    told = Finding("x", "info", (), "from `text`", "", remedy)
+    markdown = report_markdown(replace(report_of(four()), findings=(told,)))
+    assert (
+        "  - Do: run `a _b_ | c`, not \\`a &lt;b&gt; @\u2060d\\`, \\` \\` or \\`\\` or one "
+        "\\` alone, then \\*wait\\*\n"
+    ) in markdown
+    assert "  - Seen: from \\`text\\`\n" in markdown
 
 
 def test_markdown_reads_the_same() -> None:

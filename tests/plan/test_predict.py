@@ -12,7 +12,6 @@ from local_tp.facts import CardFacts
 from local_tp.hardware.rates import load_rates
 from local_tp.plan.place import place
 from local_tp.plan.planner import Knowledge, make_plan
-from local_tp.plan.settle import measured_product
 from local_tp.plan.predict import (
     CARD_FLOPS,
     CORES_EXPONENT,
@@ -21,6 +20,7 @@ from local_tp.plan.predict import (
     with_prediction,
     worker_threads,
 )
+from local_tp.plan.settle import measured_product
 from local_tp.plan.time import Speed, predict
 
 GOAL = Goal(kv_format="float32", chunk=64)

@@ -118,7 +118,8 @@ def parse(lines: Sequence[Line]) -> Sighting:
     if _on_windows(values):
         cards = [_under_windows(card) for card in cards]
     ram, swap = reading.memory.get("Mem", ()), reading.memory.get("Swap", ())
-    sockets, each = whole(values.get("Socket(s)")), whole(values.get("Core(s) per socket"))
+    each = whole(values.get("Core(s) per socket"))
+    sockets = whole(values.get("Socket(s)")) or _one_socket(values, each)
     return Sighting(
         "collect_env",
         cards=tuple(cards),
@@ -159,6 +160,12 @@ def _card(number: int, told: str) -> Card:
         name=name,
         facts=CardFacts(vendor=vendor, architecture=target[1] if target else None),
     )
+
+
+def _one_socket(values: Mapping[str, str], each: int | None) -> int | None:
+    """1 where the processors are just those of one socket; None where they may be of more."""
+    threads, logical = whole(values.get("Thread(s) per core")), whole(values.get("CPU(s)"))
+    return 1 if threads and each and logical == threads * each else None
 
 
 def _on_windows(values: Mapping[str, str]) -> bool:

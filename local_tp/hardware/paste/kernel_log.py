@@ -13,7 +13,7 @@ from typing import Literal
 
 from local_tp.facts import CardFacts, HostFacts, SoftwareFacts
 from local_tp.hardware.devices import bus_id
-from local_tp.hardware.paste import driver_words
+from local_tp.hardware.paste import driver_words, nvrm
 from local_tp.hardware.paste.sighting import MOST_CARDS, Card, Kind, Sighting, overlay
 from local_tp.hardware.paste.text import Line
 
@@ -52,7 +52,7 @@ def _starts(line: str) -> bool:
     text = line.replace("’", "'")
     return (
         _HANDLE in text
-        or "NVRM" in text
+        or nvrm.is_known(text)
         or "PCIe Bus Error: severity=" in text
         or " AER: " in text
         or bool(_DETAIL.search(text))
@@ -103,6 +103,11 @@ def parse(lines: Sequence[Line]) -> Sighting:
                 host = replace(host, iommu="passthrough")
         if (saying := driver_words.said(text)) and saying not in sayings:
             sayings.append(saying)
+    starts = nvrm.read(lines)
+    for card in starts.cards:
+        slot = card.slot or ""
+        if slot in cards or len(cards) < MOST_CARDS:
+            cards[slot] = overlay(cards.get(slot, Card()), card)
     if software.driver_fault is None:
         software = replace(software, driver_fault=driver_words.fault(sayings))
     return Sighting(
@@ -110,7 +115,7 @@ def parse(lines: Sequence[Line]) -> Sighting:
         cards=tuple(cards.values()),
         software=software,
         host=host,
-        unknown=tuple(saying.means for saying in sayings if saying.means),
+        unknown=(*(saying.means for saying in sayings if saying.means), *starts.unknown),
         unread=tuple(unread),
     )
 

@@ -31,11 +31,18 @@ _REGION = re.compile(
     r"\s*(?:Region [01235]: )?Memory at [0-9a-f<>]+ \((?:64|32)-bit, prefetchable\).{0,40}"
     r"\[size=(\d{1,4}[KMGT])\]"
 )
+_NO_ADDRESS = re.compile(
+    r"\s*(?:Region [01235]: )?Memory at <(?:unassigned|ignored)> \((?:64|32)-bit"
+)
+# All ones is what reading a device gives that is not there.
+_GONE = re.compile(r"\(rev ff\)|\A\s*!!! Unknown header type 7f")
+_MOBILE = re.compile(r"Mobile|Max-Q")
 _GRAPHICS = re.compile(r"VGA compatible controller|3D controller|Display controller|\[03\d{2}\]")
 _ATTRIBUTE = re.compile(
     r"\s*(?:LnkCap|LnkSta|LnkCtl|LnkCap2|LnkSta2|LnkCtl2|DevSta|DevCap|DevCtl|Subsystem|Control"
     r"|Status|Region|Capabilities|Kernel|Flags|Bus|Memory|Latency|Interrupt|NUMA node|IOMMU group"
-    r"|Expansion ROM|DeviceName|AERCap|UESta|CESta|I/O|Physical Slot|SltSta|SltCap|ACSCap|ACSCtl)"
+    r"|Expansion ROM|DeviceName|AERCap|UESta|CESta|I/O|Physical Slot|SltSta|SltCap|ACSCap|ACSCtl"
+    r"|!!! Unknown header type)"
     r"(?: [a-z]+| at| ROM)?[ :]"
 )
 _DRIVER = re.compile(r"\s*Kernel driver in use:\s*([\w-]{1,40})")
@@ -77,6 +84,8 @@ class _Function:
     redirects: bool | None = None  # peer traffic, to the processor (ACS)
     driver: str | None = None
     faults: bool | None = None  # whether the link's faults were corrected
+    gone: bool = False
+    no_address: bool = False
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
@@ -89,7 +98,7 @@ def parse(lines: Sequence[Line]) -> Sighting:
         if match and slot:
             current = slot
             title = (match[2] or "") if match.re is _DEVICE else ""
-            functions.setdefault(current, _Function(current, title))
+            functions.setdefault(current, _Function(current, title, gone=_is_gone(title)))
         elif current:
             functions[current] = _attribute(functions[current], line.text)
     bridges = {
@@ -107,7 +116,13 @@ def parse(lines: Sequence[Line]) -> Sighting:
     ways = tuple((f.slot, way) for f in found if (way := _way(f, bridges)))
     acs = [b.redirects for f in found for b in _above(f, bridges) if b.redirects is not None]
     host = HostFacts(acs=any(acs) if acs else None)
-    return Sighting("lspci", cards=cards, ways=ways, host=host, unread=unread)
+    unknown = tuple(
+        f"{f.slot}: lspci could not read it: a laptop's card that is switched off while nobody "
+        "uses it, or one that failed: start a program on it and run lspci again"
+        for f in found
+        if _may_sleep(f)
+    )
+    return Sighting("lspci", cards=cards, ways=ways, host=host, unknown=unknown, unread=unread)
 
 
 def _is_card(function: _Function) -> bool:
@@ -138,9 +153,22 @@ def _attribute(function: _Function, text: str) -> _Function:
         return replace(function, faults="CorrErr+" in text) if function.faults is None else function
     if match := _NUMA.match(text):
         return replace(function, numa=int(match[1]))
+    if _NO_ADDRESS.match(text):
+        return replace(function, no_address=True)
+    if _is_gone(text):
+        return replace(function, gone=True)
     if match := _REGION.match(text):
         return replace(function, bar=max(function.bar or 0, size(match[1]) or 0))
     return function
+
+
+def _is_gone(text: str) -> bool:
+    return bool(_GONE.search(text))
+
+
+def _may_sleep(function: _Function) -> bool:
+    """Whether a card that cannot be read may be a laptop's, which is switched off when idle."""
+    return function.gone and bool(_MOBILE.search(function.title))
 
 
 def _way(function: _Function, bridges: Mapping[str, _Function]) -> tuple[str, ...]:
@@ -180,6 +208,8 @@ def _card(function: _Function, bridges: Mapping[str, _Function]) -> Card:
         pcie_card=outer.most,
         pcie_slot=slot.most if slot else None,
         numa=function.numa,
+        lost=function.gone and not _may_sleep(function),
+        start_fault="no-address" if function.no_address and not function.gone else None,
         integrated=True if inside else None,
         chipset=True if _hangs_off_chipset(above) and not inside else None,
         external=True if any(_EXTERNAL.search(bridge.title) for bridge in above) else None,

@@ -47,6 +47,22 @@ def _continues(line: str) -> bool:
 
 
 @dataclass(slots=True)
+class _Matrix:
+    """One matrix as it was announced, and how many whole numbers of it are there."""
+
+    line: int
+    title: str
+    what: What
+    peers: bool
+    columns: int = 0
+    cells: int = 0
+
+    @property
+    def whole(self) -> bool:
+        return self.columns > 0 and self.cells >= self.columns**2
+
+
+@dataclass(slots=True)
 class _Test:
     cards: dict[int, Card] = field(default_factory=dict)
     reach: dict[tuple[int, int], bool] = field(default_factory=dict)
@@ -54,13 +70,14 @@ class _Test:
     tables: dict[tuple[What, bool], dict[tuple[int, int], float]] = field(default_factory=dict)
     current: tuple[What, bool] = ("other", False)
     columns: list[int] = field(default_factory=list)
+    matrices: list[_Matrix] = field(default_factory=list)
 
 
 def parse(lines: Sequence[Line]) -> Sighting:
     """Cards in CUDA's order, and every number that the test has for their pairs."""
     test = _Test()
     for line in lines:
-        _line(line.text, test)
+        _line(line, test)
     numbers = {n for table in test.tables.values() for pair in table for n in pair}
     numbers |= {n for pair in test.reach for n in pair} | set(test.cards)
     order = sorted(numbers)[:MOST_CARDS]
@@ -71,14 +88,19 @@ def parse(lines: Sequence[Line]) -> Sighting:
         for a, b in sorted(_told(test))
         if a in place and b in place
     ]
-    unread = (
-        f"line {lines[0].number}: only the first {MOST_CARDS} of {len(numbers)} cards were used"
-    )
+    unread = []
+    if len(numbers) > MOST_CARDS:
+        number = lines[0].number
+        unread.append(
+            f"line {number}: only the first {MOST_CARDS} of {len(numbers)} cards were used"
+        )
+    if test.matrices and not test.matrices[-1].whole:
+        unread.append(_cut(test.matrices[-1]))
     return Sighting(
         "p2pBandwidthLatencyTest",
         cards=cards,
         pairs=tuple(filter(None, pairs)),
-        unread=(unread,) if len(numbers) > MOST_CARDS else (),
+        unread=tuple(unread),
     )
 
 
@@ -88,7 +110,31 @@ def _told(test: _Test) -> set[tuple[int, int]]:
     return {(min(key), max(key)) for key in keys if key[0] != key[1]}
 
 
-def _line(text: str, test: _Test) -> None:
+def _cut(matrix: _Matrix) -> str:
+    """Says that the output ends in a matrix, and what that may mean."""
+    said = (
+        f"line {matrix.line}: p2pBandwidthLatencyTest ends before its matrix {matrix.title!r} is "
+        "whole"
+    )
+    if not matrix.peers:
+        return f"{said}: paste all of its output"
+    return (
+        f"{said}: paste all of its output; a test that itself stops here is the classic sign of "
+        "peer-to-peer that hangs, as IOMMU or ACS make it"
+    )
+
+
+def _stops_at_peers(test: _Test) -> bool:
+    """Whether the output ends in its first matrix with peer-to-peer, so that none was seen whole.
+
+    The connectivity matrix is no such matrix: it is the driver's word before anything was copied.
+    """
+    first = next((matrix for matrix in test.matrices if matrix.peers), None)
+    return first is not None and first is test.matrices[-1] and not first.whole
+
+
+def _line(line: Line, test: _Test) -> None:
+    text = line.text
     if match := _DEVICE.search(text):
         slot = bus_id(f"{match[5]}:{match[3]:0>2}:{match[4]:0>2}.0")
         test.cards[int(match[1])] = Card(slot=slot, name=known(match[2]))
@@ -96,18 +142,29 @@ def _line(text: str, test: _Test) -> None:
         test.reach[int(match[1]), int(match[3])] = match[2] == "CAN"
     elif match := _TITLE.search(text):
         test.current, test.columns = (_what(text), match[1] == "Enabled"), []
+        test.matrices.append(_Matrix(line.number, text.strip()[:80], *test.current))
     elif match := _HEADER.match(text):
         if match[1] == "CPU":
+            peers = test.current[1]
             test.current = ("other", False)
+            if test.matrices:
+                title = test.matrices[-1].title
+                test.matrices.append(_Matrix(line.number, title, "other", peers))
         test.columns = [int(word) for word in match[2].split()]
+        if test.matrices:
+            test.matrices[-1].columns = len(test.columns)
     elif match := _ROW.match(text):
         # A row cut in mid-number would end in a number too small, hence only whole ones.
         table = test.tables.setdefault(test.current, {})
         for column, word in zip(test.columns, match[2].split(), strict=False):
             if test.current[0] == "reach":
                 test.reach.setdefault((int(match[1]), column), word == "1")
-            elif "." in word and len(word.partition(".")[2]) == 2:
+            elif len(word.partition(".")[2]) == 2:
                 table[int(match[1]), column] = float(word)
+            else:
+                continue
+            if test.matrices:
+                test.matrices[-1].cells += 1
 
 
 def _what(title: str) -> What:
@@ -160,6 +217,8 @@ def _pair(i: int, j: int, a: int, b: int, test: _Test) -> Pair | None:
     if latency is None and (state is False or not peers):
         latency = through
     status: P2pStatus | None = None if state is None else "ok" if state else "not-supported"
+    if status == "ok" and _stops_at_peers(test):
+        status = "unknown"
     facts = PairFacts(
         read=status,
         write=status,

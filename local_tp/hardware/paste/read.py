@@ -74,14 +74,36 @@ def read_pasted(texts: Sequence[tuple[str, bytes]]) -> Pasted:
         sightings += told
         words += [line.text for line in parts.rest]
         unread += [prefix + word for word in _unread(text, parts, told)]
-    whole = next((told.rig for told in sightings if told.rig), None)
+    reports = [told.rig for told in sightings if told.rig]
+    others = [told.source for told in sightings if not told.rig]
+    whole = next(filter(_has_cards, reports), None if others else next(iter(reports), None))
     if whole is not None:
-        others = [told.source for told in sightings if not told.rig]
         unread += [f"{source}: not used beside a report of local-tp" for source in others]
         return Pasted(whole, tuple(unread))
-    ordered = sorted(joined(sightings), key=lambda told: _trust(told.source))
+    ordered = sorted(
+        joined([_around(told.rig) if told.rig else told for told in sightings]),
+        key=lambda told: _trust(told.source),
+    )
     rig, more = assemble(ordered, "\n".join(words[:200]))
     return Pasted(rig, (*unread, *more))
+
+
+def _has_cards(rig: Rig) -> bool:
+    return any(device.kind != "cpu" for device in rig.devices)
+
+
+def _around(rig: Rig) -> Sighting:
+    """What a report without cards tells of the machine around them."""
+    return Sighting(
+        "local-tp doctor --json",
+        ram=rig.ram or None,
+        available_ram=rig.available_ram or None,
+        cores=rig.cores,
+        os=rig.os or None,
+        host=rig.host,
+        software=rig.software,
+        unknown=rig.unknown,
+    )
 
 
 def _joined(blocks: Sequence[Block]) -> list[Block]:

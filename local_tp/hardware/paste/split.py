@@ -62,7 +62,9 @@ KINDS: tuple[Kind, ...] = (
 )
 _SHOWN = 1024  # characters of a line that say which kind it is of
 _TAGS = re.compile(r"(?:\s*</?(?:details|summary|pre|code|br|p|b|hr)\b[^>]{0,80}>)+.{0,120}\Z")
-_SILENT = re.compile(r"\s*(?:[-=+_*~|.\s]*|[$%>#]?\s*(?:nvidia-smi|lspci|rocm-smi)\b.{0,2000})\Z")
+_SILENT = re.compile(
+    r"\s*(?:[-=+_*~|.\s]*|[$%>#]?\s*(?:nvidia-smi|lspci|rocm-smi|dmesg)\b.{0,2000})\Z"
+)
 _CONSOLE = re.compile(
     r"\s*(?:\([\w.-]{1,40}\) )?(?:\$|PS [A-Z]:\\|[A-Z]:\\[^>]{0,80}>|[~/][\w./-]{0,80} ?[#$%]"
     r"|\[?[\w.-]{1,40}@[^#$%>]{1,80}[#$%>]|[\u279c\u276f])\s?"

@@ -15,6 +15,7 @@ from local_tp.hardware.report.report import Report, device_labels, printable, su
 
 MARKS = {"error": "🔴 error", "warning": "🟡 warning", "info": "🔵 note"}
 # GitHub and GitLab refuse bodies of more than 65,536 characters.
+_CODE = re.compile(r"`([^`\s](?:[^`]*[^`\s])?)`")
 UNREAD_SHOWN, UNREAD_WIDTH = 40, 200
 
 
@@ -25,8 +26,10 @@ def report_markdown(report: Report) -> str:
     for finding in worst_first(report.findings):
         concerned = ", ".join(labels.get(device, device) for device in finding.devices)
         lines.append(f"- **{MARKS[finding.severity]}: {escaped(finding.id)}** {escaped(concerned)}")
-        said = (("Seen", finding.evidence), ("Costs", finding.cost), ("Do", finding.remedy))
+        said = (("Seen", finding.evidence), ("Costs", finding.cost))
         lines += [f"  - {label}: {escaped(text)}" for label, text in said if text]
+        if finding.remedy:
+            lines.append(f"  - Do: {_with_code(finding.remedy)}")
     lines += ["", *_cards(report)]
     if system := system_facts(report.rig):
         lines += _folded("Machine", _facts(system))
@@ -47,6 +50,17 @@ def report_markdown(report: Report) -> str:
 def escaped(text: str) -> str:
     """Foreign text that reads the same and does nothing."""
     return re.sub(r"([\\`*\[\]|~#!]|\b_|_\b)", r"\\\1", _inert(text))
+
+
+def _with_code(text: str) -> str:
+    """A rule's own words with the commands in them as code, where nothing in those is escaped."""
+    pieces = _CODE.split(text)  # what stands between backticks is at odd places
+    return "".join(
+        f"`{piece}`"
+        if place % 2 and _inert(piece) == piece
+        else escaped(f"`{piece}`" if place % 2 else piece)
+        for place, piece in enumerate(pieces)
+    )
 
 
 def _inert(text: str) -> str:

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from local_tp.core import Device, Link, Rig
-from local_tp.facts import Finding, PcieReading, Severity
+from local_tp.facts import Finding, Severity
 from local_tp.hardware.rules.advice import (
     Advice,
     discrete,
     duration,
-    is_busy,
     is_guest,
     is_laptop,
     label,
     rate,
-    sold_as,
 )
 from local_tp.hardware.rules.link_costs import (
     load_seconds,
@@ -30,6 +27,14 @@ from local_tp.hardware.rules.link_costs import (
     reduction_seconds,
 )
 from local_tp.hardware.rules.pair_rates import is_hindered, pair_rate
+from local_tp.hardware.rules.slots import (
+    Lanes,
+    best_generation,
+    card_generation,
+    generation_loaded,
+    lanes_of,
+    slot_generation,
+)
 
 SHARED_WIDTH = 8  # two slots that share a processor's sixteen lanes: usual, and rarely felt
 RISER_WIDTH = 2
@@ -124,26 +129,17 @@ UNEVEN_SLOTS = Advice(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lanes:
-    """Lanes in use, lanes the card has, and lanes of the slot where that is known."""
-
-    width: int
-    card: int
-    slot: int | None
-
-
 def narrow(rig: Rig) -> Iterator[Finding]:
     """Fewer lanes than the card has, by the slot's fault or the contact's."""
     gone = [card for card in rig.devices if card.facts.lost]  # often the reason why
     for card in (*discrete(rig), *gone):
-        lanes = _lanes(card)
+        lanes = lanes_of(card)
         if lanes is None or lanes.width >= lanes.card or card.facts.external:
             continue
         if lanes.width >= SHARED_WIDTH and is_laptop(card, rig):
             continue  # soldered so
         advice = X1 if lanes.width <= RISER_WIDTH else X4 if lanes.width < SHARED_WIDTH else NARROW
-        generation = _best_generation(card) or 3
+        generation = best_generation(card) or 3
         now = pcie_rate(generation, lanes.width)
         best = pcie_rate(generation, lanes.card)
         if now is None or best is None:
@@ -163,7 +159,7 @@ def narrow(rig: Rig) -> Iterator[Finding]:
         )
 
 
-def _limit(lanes: _Lanes, card: Device) -> str:
+def _limit(lanes: Lanes, card: Device) -> str:
     if lanes.slot is None:
         limit = "the slot, or the contact in it, gives no more"
     elif lanes.width < lanes.slot:
@@ -179,7 +175,7 @@ def chipset(rig: Rig) -> Iterator[Finding]:
     for card in cards:
         if not card.facts.chipset or card.facts.external or is_laptop(card, rig) or is_guest(rig):
             continue
-        lanes = _lanes(card)
+        lanes = lanes_of(card)
         if lanes is None or lanes.width >= min(SHARED_WIDTH, lanes.card):
             severity: Severity = "warning" if len(cards) > 1 else "info"
             yield CHIPSET.finding([card], severity, card=label(card))
@@ -188,7 +184,7 @@ def chipset(rig: Rig) -> Iterator[Finding]:
 def generation_under_load(rig: Rig) -> Iterator[Finding]:
     """A link slower than card and slot allow while it is working."""
     for card in discrete(rig):
-        now, best, lanes = _generation_under_load(card), _best_generation(card), _lanes(card)
+        now, best, lanes = generation_loaded(card), best_generation(card), lanes_of(card)
         if now is None or best is None or lanes is None or now >= best:
             continue
         slow, fast = pcie_rate(now, lanes.width), pcie_rate(best, lanes.width)
@@ -209,7 +205,7 @@ def generation_under_load(rig: Rig) -> Iterator[Finding]:
 def slot_older(rig: Rig) -> Iterator[Finding]:
     """A slot of an older generation than its card. A guest sees an invented slot."""
     for card in discrete(rig):
-        own, slot = _card_generation(card), _slot_generation(card)
+        own, slot = card_generation(card), slot_generation(card)
         if own is None or slot is None or slot >= own or is_guest(rig) or card.facts.external:
             continue
         slow, fast = pcie_rate(slot, 1), pcie_rate(own, 1)
@@ -227,8 +223,8 @@ def copy_slow(rig: Rig) -> Iterator[Finding]:
     """Measured copies far below the link's own figures: a bottleneck further up."""
     for card in discrete(rig):
         copies = [c for c in (card.facts.copy_to, card.facts.copy_from) if c]
-        generation = _generation_under_load(card) or _best_generation(card)
-        lanes = _lanes(card)
+        generation = generation_loaded(card) or best_generation(card)
+        lanes = lanes_of(card)
         if not copies or generation is None or lanes is None or card.facts.external:
             continue
         expected, measured = pcie_rate(generation, lanes.width), min(copies)
@@ -283,7 +279,7 @@ def uneven_slots(rig: Rig) -> Iterator[Finding]:
     """Cards of one maker, which may work together, in slots of very different width."""
     makers: dict[str, dict[str, int]] = defaultdict(dict)
     for card in discrete(rig):
-        if lanes := _lanes(card):
+        if lanes := lanes_of(card):
             makers[card.kind][card.id] = lanes.width
     for widths in makers.values():
         narrowest, widest = min(widths.values()), max(widths.values())
@@ -295,45 +291,3 @@ def uneven_slots(rig: Rig) -> Iterator[Finding]:
             narrow=narrowest,
             factor=widest / narrowest,
         )
-
-
-def _lanes(card: Device) -> _Lanes | None:
-    pcie, facts = card.pcie, card.facts
-    width = _width(facts.pcie_loaded) or (pcie.width if pcie else None)
-    most = _width(facts.pcie_card) or (pcie.max_width if pcie else None)
-    if not width or not most:
-        return None
-    idle = facts.pcie_loaded is None and pcie is not None and (pcie.generation or 1) == 1
-    if card.kind == "rocm" and idle and width == 1:
-        return None  # AMD's power saving lists x1 as a state, so it says nothing of the slot
-    wired = _width(row.pcie) if (row := sold_as(card)) else None
-    return _Lanes(width, min(most, wired or most), _width(facts.pcie_slot))
-
-
-def _width(reading: PcieReading | None) -> int | None:
-    return reading.width if reading else None
-
-
-def _generation_under_load(card: Device) -> int | None:
-    if card.facts.pcie_loaded:
-        return card.facts.pcie_loaded.generation
-    return card.pcie.generation if card.pcie and is_busy(card) else None
-
-
-def _card_generation(card: Device) -> int | None:
-    if card.facts.pcie_card and card.facts.pcie_card.generation:
-        return card.facts.pcie_card.generation
-    row = sold_as(card)
-    return row.pcie.generation if row and row.pcie else None
-
-
-def _slot_generation(card: Device) -> int | None:
-    if card.facts.pcie_slot and card.facts.pcie_slot.generation:
-        return card.facts.pcie_slot.generation
-    most = card.pcie.max_generation if card.pcie else None
-    return most if most and most > 1 else None  # some cards hide their speed while idle
-
-
-def _best_generation(card: Device) -> int | None:
-    known = [g for g in (_card_generation(card), _slot_generation(card)) if g]
-    return min(known, default=None)

@@ -6,6 +6,7 @@ a finding where an amount was read.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -29,6 +30,8 @@ from local_tp.hardware.rules.advice import (
 )
 
 SMALL_WINDOW = 256 * MIB
+FULL_PERCENT = 90
+_SHARE_TOLD = re.compile(r"(\S+): (\d{1,3})% of its memory is in use")
 # GeForce 20 and older have no resizable window; earlier Radeon cards are not used for models.
 RESIZABLE_FROM = (8, 6)
 DESKTOP_FROM = 100 * MIB
@@ -72,6 +75,14 @@ IN_USE = Advice(
     "{taken} less for the model and its context",
     "close {who} before you load a model; `nvidia-smi` or `rocm-smi --showpids` lists what is "
     "running",
+)
+NEARLY_FULL = Advice(
+    "memory-nearly-full",
+    "warning",
+    "{card}: {percent}% of its memory is in use; how much it has is not known",
+    "{left}% of its memory is left for a model and its context",
+    "close what is running there (`rocm-smi --showpids` lists it), then look again with "
+    "`rocm-smi --showmeminfo vram`, which tells bytes",
 )
 WDDM = Advice(
     "wddm-spill",
@@ -161,6 +172,17 @@ def programs(rig: Rig) -> Iterator[Finding]:
             total=gib(total) if total else "an unknown amount",
             who=who,
         )
+
+
+def nearly_full(rig: Rig) -> Iterator[Finding]:
+    """Cards whose memory in use is told in percent alone, by a line of a pasted text."""
+    cards = {card.id: card for card in discrete(rig)}
+    for match in filter(None, map(_SHARE_TOLD.match, rig.unknown)):
+        card, percent = cards.get(match[1]), int(match[2])
+        if card and not card.total and percent >= FULL_PERCENT:
+            yield NEARLY_FULL.finding(
+                [card], card=label(card), percent=percent, left=max(0, 100 - percent)
+            )
 
 
 def wddm(rig: Rig) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ from local_tp.hardware.rules.advice import (
 )
 from local_tp.hardware.rules.link_costs import prompt_seconds, token_wait
 from local_tp.hardware.rules.pair_rates import against_memory, answers_late, is_hindered
+from local_tp.hardware.rules.pair_topology import is_refused_across
 
 STAGED_LATENCY = 15e-6  # a message through host memory, against one between peers
 PEER_LATENCY = 1.5e-6
@@ -232,6 +233,7 @@ def _reason(link: Link, rig: Rig) -> str:
     a, b = by_id[link.a], by_id[link.b]
     status = _status(link)
     models = {model_name(a), model_name(b)}
+    across = is_refused_across(link, rig.links)
     tests = {
         "wsl": rig.host.wsl is True,
         "wddm": under_wddm(a, rig) or under_wddm(b, rig),
@@ -239,8 +241,8 @@ def _reason(link: Link, rig: Rig) -> str:
         "setting": status == "disabled",
         "radeon": a.kind == b.kind == "rocm",
         "mixed": len(models) > 1,
-        "geforce": is_consumer(a) and is_consumer(b),
-        "topology": status == "topology",
+        "geforce": is_consumer(a) and is_consumer(b) and not across,
+        "topology": status == "topology" or across,
         "iommu": rig.host.iommu == "on" or rig.host.acs is True,
         "chipset": status == "chipset",
         "card": status == "gpu",

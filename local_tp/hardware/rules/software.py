@@ -18,14 +18,20 @@ OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 OLDEST_ANY = OLDEST_DRIVER[12]
 # CUDA 13 compiles for nothing older, and driver 580 is the last for cards before it.
 CUDA_13_FROM = (7, 5)
-# What torch's own wheels are built for, from each CUDA on. Where releases differ it is the most
-# that any had, so that a card is never called unsupported on a guess. Neither older CUDAs nor
-# cards before 5.0 are judged: the driver that such a card needs is too old for these anyway.
-WHEELS: tuple[tuple[tuple[int, int], tuple[str, ...]], ...] = (
-    ((11, 0), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
-    ((12, 8), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
-    ((13, 0), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120")),
+# What torch's own wheels are built for, by the CUDA and the release of torch from which they are:
+# the release matrix of PyTorch (RELEASE.md). CUDA 12.8 wheels left cards before 7.5 out in 2.7,
+# held 7.0 from 2.8 to 2.10, and never 5.0 to 6.1, which 12.6 keeps. Where the release is not known
+# it is the most that any had, so that a card is never called unsupported on a guess. Neither older
+# CUDAs nor cards before 5.0 are judged: the driver that such a card needs is too old anyway.
+_TURING_ON = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+WHEELS: tuple[tuple[tuple[int, int], tuple[int, int], tuple[str, ...]], ...] = (
+    ((11, 0), (0, 0), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
+    ((12, 8), (0, 0), _TURING_ON),
+    ((12, 8), (2, 8), ("sm_70", *_TURING_ON)),
+    ((12, 8), (2, 11), _TURING_ON),
+    ((13, 0), (0, 0), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120")),
 )
+OLD_WHEEL = "cu126"  # the newest whose wheels hold every card from 5.0 to 9.0
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 DRIVER_OLD = Advice(
@@ -65,7 +71,9 @@ OLD_CARD = Advice(
     "info",
     "{cards}: compute capability {version}; builds for CUDA 13 begin at 7.5",
     "a torch for CUDA 13 finds the card and then ends with 'no kernel image is available'",
-    "install a torch built for CUDA 12, and stay with driver 580 or older, the last for this card",
+    "install a torch built for CUDA 12.6 (`pip install torch --index-url "
+    "https://download.pytorch.org/whl/cu126`; wheels for 12.8 leave most of these cards out), and "
+    "stay with driver 580 or older, the last for this card",
 )
 CPU_ONLY = Advice(
     "torch-without-cuda",
@@ -149,7 +157,7 @@ def _wheel_lacks(rig: Rig) -> Iterator[Finding]:
     """Cards outside what torch's own builds with this CUDA hold."""
     wheel = _wheel(rig)
     for version, cards in _unserved(rig, wheel).items():
-        fitting = [cuda for cuda, names in WHEELS if any(_runs(name, version) for name in names)]
+        fitting = [cuda for cuda, _, names in WHEELS if any(_runs(name, version) for name in names)]
         if not fitting:
             continue
         newer = fitting[0] > _cuda(rig)
@@ -161,8 +169,8 @@ def _wheel_lacks(rig: Rig) -> Iterator[Finding]:
             least=wheel[0],
             most=wheel[-1],
             wanted=_machine_code(version),
-            needed="cu{}{} or newer".format(*fitting[0]) if newer else "a build before cu130",
-            index="cu{}{}".format(*fitting[0]) if newer else "cu126",
+            needed="cu{}{} or newer".format(*fitting[0]) if newer else OLD_WHEEL,
+            index="cu{}{}".format(*fitting[0]) if newer else OLD_WHEEL,
         )
 
 
@@ -178,17 +186,25 @@ def _unserved(rig: Rig, built: Sequence[str]) -> dict[tuple[int, int], list[Devi
 
 
 def _wheel(rig: Rig) -> tuple[str, ...]:
-    """What torch's own builds with the installed CUDA hold; empty where that is not known."""
-    cuda = _cuda(rig)
-    return next((names for since, names in reversed(WHEELS) if cuda >= since), ())
+    """What torch's own builds of this release and CUDA hold; empty where that is not known."""
+    cuda, release = _cuda(rig), _version(rig.software.torch)
+    newest = max((since for since, _, _ in WHEELS if cuda >= since), default=None)
+    rows = [(first, names) for since, first, names in WHEELS if since == newest]
+    if release is None:
+        return max((names for _, names in rows), key=len, default=())
+    return next((names for first, names in reversed(rows) if release >= first), ())
 
 
 def _cuda(rig: Rig) -> tuple[int, int]:
     """The CUDA that torch was built with, (0, 0) where it is not known or is ROCm's version."""
-    match = re.match(r"(\d+)\.(\d+)", rig.software.torch_cuda or "")
-    if match is None or "rocm" in (rig.software.torch or ""):
+    if "rocm" in (rig.software.torch or ""):
         return 0, 0
-    return int(match[1]), int(match[2])
+    return _version(rig.software.torch_cuda) or (0, 0)
+
+
+def _version(text: str | None) -> tuple[int, int] | None:
+    match = re.match(r"(\d+)\.(\d+)", text or "")
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _machine_code(version: tuple[int, int]) -> str:

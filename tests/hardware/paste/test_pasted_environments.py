@@ -187,3 +187,18 @@ def test_a_failure_is_told_in_known_words_alone(line: str, said: str) -> None:
 def test_versions_alone(text: str, driver: str) -> None:
     pasted = read(text)
     assert (pasted.rig.driver, pasted.unread) == (driver, ())
+
+
+@pytest.mark.parametrize(
+    ("lines", "cores"),
+    [
+        ("CPU(s): 32\nThread(s) per core: 2\nCore(s) per socket: 16\n", 16),
+        ("CPU(s): 64\nThread(s) per core: 2\nCore(s) per socket: 16\n", None),
+        ("CPU(s): 16\nCore(s) per socket: 16\n", None),
+        ("CPU(s): 64\nThread(s) per core: 2\nCore(s) per socket: 16\nSocket(s): 2\n", 32),
+    ],
+)
+def test_without_sockets_cores_are_told_where_there_can_be_only_one(
+    lines: str, cores: int | None
+) -> None:
+    assert read(lines).rig.host.physical_cores == cores
