@@ -226,11 +226,16 @@ def test_fifty_megabytes_of_cards_are_answered_soon(text: Callable[[int], str]) 
         "GPU {number}: NVIDIA A\nPyTorch version: 2\n",
     ],
 )
-def test_thousands_of_outputs_are_answered_soon(block: str) -> None:
-    text = "".join(f"{block}hello\n".replace("{number}", str(i % 1000)) for i in range(6000))
-    started = time.process_time()
-    read(text)
-    assert time.process_time() - started < 3
+def test_thousands_of_outputs_take_as_many_times_as_long(block: str) -> None:
+    """Four times as many, of a thousand and more: not sixteen times."""
+
+    def seconds(count: int) -> float:
+        text = "".join(f"{block}hello\n".replace("{number}", str(i % 1000)) for i in range(count))
+        started = time.process_time()
+        read(text)
+        return time.process_time() - started
+
+    assert seconds(6000) < 10 * max(0.01, seconds(1500))
 
 
 def test_a_log_between_whose_lines_others_stand_is_read_to_its_end() -> None:
