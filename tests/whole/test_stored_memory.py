@@ -1,4 +1,4 @@
-"""Predicted against measured memory where weights are held as stored: a Q3_K file, which the processor has no kernel for."""
+"""Predicted against measured memory of weights held as stored: Q3_K, for want of a kernel."""
 
 from __future__ import annotations
 
